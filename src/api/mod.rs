@@ -1,0 +1,1 @@
+//! HTTP: connections, routing, verbs, negotiation, response bodies, Status errors, discovery, OpenAPI.

@@ -1,0 +1,3 @@
+//! The `flatkube` command.
+
+fn main() {}

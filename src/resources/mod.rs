@@ -1,0 +1,1 @@
+//! What is particular to each kind: names, columns, selectable fields, defaults, validation.

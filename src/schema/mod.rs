@@ -1,0 +1,1 @@
+//! Shapes of the built-in kinds, made by `build.rs`.
