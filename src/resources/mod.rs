@@ -1,1 +1,13 @@
-//! What is particular to each kind: names, columns, selectable fields, defaults, validation.
+//! What is particular to each Kubernetes kind: its declaration (names, verbs, subresources, Table columns, selectable
+//! fields), how an object of it is prepared for a write (defaults, validation, strategy) and how it is encoded for the
+//! store (compact JSON and sidecar).
+//!
+//! A kind is a declaration: facts are tables in `facts/*.tsv`; what must be computed is in one file a group.
+
+mod declaration;
+mod error;
+mod strategy;
+
+pub use declaration::{Column, Resource, Subresource, all, find, stored};
+pub use error::{FieldError, FieldReason, Refusal};
+pub use strategy::{Context, prepare_create, prepare_update};

@@ -1,0 +1,266 @@
+//! The declarations of all built-in resources, made once from the tables of facts.
+
+use std::sync::OnceLock;
+
+/// A built-in resource in one version, as discovery tells it, with what reads of it need to know.
+#[derive(Debug)]
+pub struct Resource {
+    /// API group, `""` for the core group.
+    pub group: &'static str,
+    /// API version, e.g. `v1`.
+    pub version: &'static str,
+    /// Plural name as in URLs, e.g. `pods`.
+    pub plural: &'static str,
+    /// Singular name, e.g. `pod`.
+    pub singular: &'static str,
+    /// Kind, e.g. `Pod`.
+    pub kind: &'static str,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Short names that kubectl accepts.
+    pub short_names: &'static [&'static str],
+    /// Categories (`all`, `api-extensions`).
+    pub categories: &'static [&'static str],
+    /// Verbs of the main resource, sorted.
+    pub verbs: &'static [&'static str],
+    /// Name in the store (`pods`, `deployments.apps`); `""` when objects are not stored (reviews, bindings,
+    /// component statuses). Resources that show one stored object in two shapes have the same name here.
+    pub storage: &'static str,
+    /// Hash that discovery shows, `""` when objects are not stored.
+    pub storage_version_hash: &'static str,
+    /// Subresources, in discovery order.
+    pub subresources: &'static [Subresource],
+    /// Table columns, by position.
+    pub columns: &'static [Column],
+    /// Selectable fields beyond `metadata.name` and `metadata.namespace`, in this version's names.
+    pub fields: &'static [&'static str],
+    /// Whether `metadata.namespace` is a selectable field of this kind (some cluster-scoped kinds accept it).
+    pub namespace_selectable: bool,
+}
+
+/// One subresource (`status`, `scale`, `log`).
+#[derive(Debug)]
+pub struct Subresource {
+    /// Name after the slash.
+    pub name: &'static str,
+    /// Kind that it takes and answers.
+    pub kind: &'static str,
+    /// Group of that kind, `""` for the core group (already resolved when discovery leaves it out).
+    pub group: &'static str,
+    /// Version of that kind (already resolved when discovery leaves it out).
+    pub version: &'static str,
+    /// Whether discovery names group and version of the kind, because they are not those of the resource.
+    pub foreign: bool,
+    /// Verbs, sorted.
+    pub verbs: &'static [&'static str],
+}
+
+/// One Table column.
+#[derive(Debug)]
+pub struct Column {
+    /// Title, e.g. `Name`.
+    pub name: &'static str,
+    /// OpenAPI type: `string`, `integer`, `number`, `boolean`, `date`.
+    pub column_type: &'static str,
+    /// OpenAPI format, `name` marks the primary column, often `""`.
+    pub format: &'static str,
+    /// Text for people.
+    pub description: &'static str,
+    /// 0 is always shown, above 0 only in wide views.
+    pub priority: i32,
+}
+
+/// Every built-in resource, in discovery order.
+pub fn all() -> &'static [Resource] {
+    static ALL: OnceLock<&'static [Resource]> = OnceLock::new();
+    ALL.get_or_init(load)
+}
+
+/// The resource of that group (`""` is core), version and plural name.
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+    all()
+        .iter()
+        .find(|r| r.plural == plural && r.group == group && r.version == version)
+}
+
+/// The resource whose shape is the stored one for a storage name (`events`, `horizontalpodautoscalers.autoscaling`).
+pub fn stored(storage: &str) -> Option<&'static Resource> {
+    all().iter().find(|r| !storage.is_empty() && r.storage == storage)
+}
+
+impl Resource {
+    /// `group/version`, or the version alone for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// Plural with the group, as Status messages and RBAC name it: `pods`, `deployments.apps`.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// Whether the main resource has that verb.
+    pub fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    /// The subresource of that name.
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// The resource whose shape is stored for this one; itself except for `events.k8s.io` Events and `autoscaling/v1`
+    /// autoscalers. `None` when objects are not stored.
+    pub fn stored_shape(&self) -> Option<&'static Resource> {
+        stored(self.storage)
+    }
+
+    /// Key in the store: `namespace/name`, or the name of a cluster-scoped object.
+    pub fn key(&self, namespace: Option<&str>, name: &str) -> String {
+        match namespace {
+            Some(namespace) if self.namespaced => format!("{namespace}/{name}"),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+/// Storage names of resources whose objects are stored in another resource's shape.
+const STORED_AS: &[(&str, &str, &str)] = &[("events.k8s.io", "events", "events")];
+
+fn load() -> &'static [Resource] {
+    let rows = || rows(include_str!("facts/resources.tsv"));
+    let resources = rows().filter(|row| !row[2].contains('/')).map(|row| {
+        let [group, version, plural, singular, kind] = [row[0], row[1], row[2], row[3], row[4]];
+        let stored = !row[11].is_empty();
+        let storage = match STORED_AS.iter().find(|(g, p, _)| *g == group && *p == plural) {
+            Some((_, _, storage)) => storage,
+            None if !stored => "",
+            None if group.is_empty() => plural,
+            None => leak_text(format!("{plural}.{group}")),
+        };
+        let prefix = format!("{plural}/");
+        let subresources = rows()
+            .filter(|sub| sub[0] == group && sub[1] == version)
+            .filter_map(|sub| Some((sub[2].strip_prefix(&prefix)?, sub)))
+            .map(|(name, sub)| Subresource {
+                name,
+                kind: sub[4],
+                group: if sub[6].is_empty() { group } else { sub[5] },
+                version: if sub[6].is_empty() { version } else { sub[6] },
+                foreign: !sub[6].is_empty(),
+                verbs: list(sub[10]),
+            });
+        let columns = self::rows(include_str!("facts/columns.tsv"))
+            .filter(|column| column[0] == group && column[1] == version && column[2] == kind)
+            .map(|column| Column {
+                name: column[4],
+                column_type: column[5],
+                format: column[6],
+                description: "",
+                priority: column[7].parse().unwrap_or(0),
+            });
+        let labels = || {
+            self::rows(include_str!("facts/field-selectors.tsv"))
+                .filter(move |field| field[0] == group && field[1] == version && field[2] == kind)
+                .map(|field| field[3])
+        };
+        Resource {
+            group,
+            version,
+            plural,
+            singular,
+            kind,
+            namespaced: row[7] == "yes",
+            short_names: list(row[8]),
+            categories: list(row[9]),
+            verbs: list(row[10]),
+            storage,
+            storage_version_hash: row[11],
+            subresources: leak(subresources),
+            columns: leak(columns),
+            fields: leak(labels().filter(|label| !label.starts_with("metadata."))),
+            namespace_selectable: labels().any(|label| label == "metadata.namespace"),
+        }
+    });
+    leak(resources)
+}
+
+/// Rows of a table of facts without its heading; every row has as many cells as the heading.
+fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    table.lines().skip(1).map(|line| line.split('\t').collect())
+}
+
+fn list(cell: &'static str) -> &'static [&'static str] {
+    leak(cell.split(',').filter(|word| !word.is_empty()))
+}
+
+/// The declarations live as long as the process; they are made once.
+fn leak<T>(items: impl Iterator<Item = T>) -> &'static [T] {
+    Box::leak(items.collect::<Vec<_>>().into_boxed_slice())
+}
+
+fn leak_text(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stored_resource_has_columns_and_a_first_shape() {
+        for resource in all() {
+            let shape = resource.stored_shape();
+            assert_eq!(
+                shape.is_some(),
+                !resource.storage.is_empty(),
+                "{}",
+                resource.qualified()
+            );
+            assert_eq!(
+                resource.has_verb("list"),
+                !resource.columns.is_empty(),
+                "{} lists without columns",
+                resource.qualified()
+            );
+        }
+    }
+
+    #[test]
+    fn two_shapes_of_one_object_share_their_storage() {
+        let new = find("events.k8s.io", "v1", "events").unwrap();
+        assert_eq!(new.storage, "events");
+        assert_eq!(new.stored_shape().unwrap().group, "");
+        let old = find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
+        assert_eq!(old.storage, "horizontalpodautoscalers.autoscaling");
+        assert_eq!(old.stored_shape().unwrap().version, "v2");
+    }
+
+    #[test]
+    fn subresources_resolve_the_group_of_their_kind() {
+        let pods = find("", "v1", "pods").unwrap();
+        let eviction = pods.subresource("eviction").unwrap();
+        assert_eq!(
+            (eviction.group, eviction.version, eviction.kind),
+            ("policy", "v1", "Eviction")
+        );
+        assert!(eviction.foreign);
+        let status = find("apps", "v1", "deployments")
+            .unwrap()
+            .subresource("status")
+            .unwrap();
+        assert_eq!(
+            (status.group, status.version, status.kind),
+            ("apps", "v1", "Deployment")
+        );
+        assert_eq!(status.verbs, ["get", "patch", "update"]);
+    }
+}
