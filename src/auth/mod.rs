@@ -1,1 +1,5 @@
 //! Who is calling: client certificates and static tokens.
+
+mod user;
+
+pub use user::User;
