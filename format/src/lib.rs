@@ -1,1 +1,24 @@
 //! What flatkube keeps on disk: log records, sidecars, shelves and manifests, as pure functions over bytes.
+//!
+//! Nothing here does I/O, keeps state or knows of Kubernetes kinds. Writers make bytes; readers take `&[u8]` from a file
+//! that nobody vouches for and return slices of it or a [`FormatError`] that names offset and reason. No input makes a
+//! reader panic, and none makes it allocate more than a small multiple of the input's own length. All integers are
+//! little-endian. The layouts are written out in `docs/format.md`.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`object`] | what a writer prepares before the revision is known |
+//! | [`sidecar`] | the archive beside an object's JSON: labels, fields, cells, spans |
+//! | [`frame`] | log records |
+//! | [`segment`] | a log file: header, records, footer index; torn tails told from bit rot |
+//! | [`shelf`] | the snapshot of one resource in list order, one part |
+//! | [`manifest`] | the file that names all others |
+
+mod bytes;
+mod cell;
+mod error;
+pub mod frame;
+pub mod object;
+pub mod sidecar;
+
+pub use error::{FormatError, Reason};
