@@ -1,3 +1,7 @@
 //! The `flatkube` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    flatkube::cli::main()
+}

@@ -1,0 +1,228 @@
+//! A small client of the API for our own commands: keep-alive connections, JSON in and out, typed refusals.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::{Method, Request, StatusCode};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
+
+use super::kubeconfig::Connection;
+use super::{Exit, Failure};
+
+/// A client of one API server. Clones share the connections.
+#[derive(Clone)]
+pub(super) struct Client {
+    pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    server: String,
+    authorization: Option<HeaderValue>,
+}
+
+/// Why a request has no answer that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    /// No connection, or one that broke.
+    #[error("no answer from {server}: {message}")]
+    Unreachable {
+        /// The server's URL.
+        server: String,
+        /// What the transport says, causes included.
+        message: String,
+    },
+    /// The server answered with a Status.
+    #[error("{code}: {message}")]
+    Refused {
+        /// The HTTP status.
+        code: StatusCode,
+        /// `reason` of the Status, such as `AlreadyExists`.
+        reason: String,
+        /// `message` of the Status.
+        message: String,
+        /// The wait that the server asks for.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl RequestError {
+    /// Whether the same request may succeed when it is sent again.
+    pub(super) fn is_transient(&self) -> bool {
+        match self {
+            RequestError::Unreachable { .. } => true,
+            RequestError::Refused { code, retry_after, .. } => {
+                retry_after.is_some()
+                    || matches!(*code, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+            }
+        }
+    }
+
+    /// The wait that the server asked for.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            RequestError::Refused { retry_after, .. } => *retry_after,
+            RequestError::Unreachable { .. } => None,
+        }
+    }
+
+    /// Whether the object is there already.
+    pub(super) fn already_exists(&self) -> bool {
+        matches!(self, RequestError::Refused { reason, .. } if reason == "AlreadyExists")
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        let exit = match &error {
+            RequestError::Refused { code, .. } if *code == StatusCode::INSUFFICIENT_STORAGE => Exit::DiskFull,
+            _ => Exit::Failure,
+        };
+        let failure = Failure::new(exit, error.to_string());
+        match error {
+            RequestError::Unreachable { .. } => {
+                failure.advise("start the server (flatkube server), or name another kubeconfig with --kubeconfig")
+            }
+            RequestError::Refused { .. } => failure,
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Client {
+    /// A client of the server that `connection` names. Connects at the first request.
+    pub(super) fn new(connection: &Connection) -> Result<Self, Failure> {
+        let wrong = |what: &str| Failure::new(Exit::Usage, format!("kubeconfig: {what}"));
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(connection.authority.as_deref().unwrap_or_default()) {
+            let certificate = certificate.map_err(|_| wrong("the certificate authority is not PEM"))?;
+            roots
+                .add(certificate)
+                .map_err(|error| wrong(&format!("the certificate authority is not usable: {error}")))?;
+        }
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| wrong(&error.to_string()))?
+            .with_root_certificates(roots);
+        let config = match &connection.certificate {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = CertificateDer::pem_slice_iter(certificate)
+                    .collect::<Result<Vec<_>, _>>()
+                    .map_err(|_| wrong("the client certificate is not PEM"))?;
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| wrong("the client key is not PEM"))?;
+                config
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| wrong(&error.to_string()))?
+            }
+        };
+        // HTTP/1.1 on a connection for each writer: many small requests cost less than as streams of one connection.
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let authorization = connection
+            .token
+            .as_ref()
+            .map(|token| {
+                HeaderValue::try_from(format!("Bearer {token}"))
+                    .map_err(|_| wrong("the token holds control characters"))
+            })
+            .transpose()?;
+        Ok(Client {
+            pool: Pool::builder(TokioExecutor::new()).build(connector),
+            server: connection.server.clone(),
+            authorization,
+        })
+    }
+
+    /// Sends one request and reads the whole answer. Answers that are not 2xx are errors.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: Bytes,
+    ) -> Result<Bytes, RequestError> {
+        let unreachable = |error: &dyn std::error::Error| {
+            let mut message = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                message = format!("{message}: {cause}");
+                source = cause.source();
+            }
+            RequestError::Unreachable {
+                server: self.server.clone(),
+                message,
+            }
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.server))
+            .header(USER_AGENT, concat!("flatkube/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, content_type);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| unreachable(&error))?;
+        let response = self.pool.request(request).await.map_err(|error| unreachable(&error))?;
+        let code = response.status();
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.parse().ok())
+            .map(Duration::from_secs);
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| unreachable(&error))?
+            .to_bytes();
+        if code.is_success() {
+            return Ok(body);
+        }
+        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        let message = if status.message.is_empty() {
+            String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned()
+        } else {
+            status.message
+        };
+        Err(RequestError::Refused {
+            code,
+            reason: status.reason,
+            message,
+            retry_after,
+        })
+    }
+
+    /// Reads an object or a list.
+    pub(super) async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
+        let body = self.send(Method::GET, path, JSON, Bytes::new()).await?;
+        serde_json::from_slice(&body).map_err(|error| RequestError::Unreachable {
+            server: self.server.clone(),
+            message: format!("the answer to GET {path} is not what the API promises: {error}"),
+        })
+    }
+}
+
+/// The content type of whole objects.
+pub(super) const JSON: &str = "application/json";
+/// The content type of an RFC 7396 patch.
+pub(super) const MERGE_PATCH: &str = "application/merge-patch+json";

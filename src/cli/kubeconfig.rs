@@ -1,0 +1,275 @@
+//! `flatkube kubeconfig`, and reading a kubeconfig as a client does.
+//!
+//! Of the kubeconfig format (client-go's `clientcmd/api/v1`) only what our own server writes and what people put beside
+//! it is understood: certificates inline or as files, bearer tokens. Exec plugins and auth providers are not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use serde::Deserialize;
+
+use super::{Exit, Failure};
+
+/// Arguments of `flatkube kubeconfig`.
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Prints the kubeconfig that a server wrote into its data directory: the address, the certificate \
+        authority and a client certificate of the administrator (group system:masters). Whoever reads it may do \
+        everything on that server.",
+    after_long_help = "\
+Examples:
+  Use it in this shell:
+      export KUBECONFIG=$(flatkube kubeconfig --data-dir ./data --path)
+
+  Take it to another machine, where the server has another name:
+      flatkube kubeconfig --data-dir ./data --server https://kube.example.org:6443 > admin.kubeconfig"
+)]
+pub(super) struct Arguments {
+    /// The server's data directory
+    #[arg(long, value_name = "DIR", default_value = super::server::DATA_DIR)]
+    data_dir: PathBuf,
+
+    /// Put this address in place of the server's own
+    #[arg(long, value_name = "URL", conflicts_with = "path")]
+    server: Option<String>,
+
+    /// Print the path of the file instead of what is in it
+    #[arg(long)]
+    path: bool,
+}
+
+/// The name of the kubeconfig file in a data directory.
+pub(super) const FILE_NAME: &str = "admin.kubeconfig";
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let path = arguments.data_dir.join(FILE_NAME);
+    let text = fs::read_to_string(&path).map_err(|error| {
+        Failure::io("read", &path, &error).advise(format!(
+            "it is written when the server starts: flatkube server --data-dir {}",
+            arguments.data_dir.display()
+        ))
+    })?;
+    if arguments.path {
+        let path = path
+            .canonicalize()
+            .map_err(|error| Failure::io("resolve", &path, &error))?;
+        return super::store::print(format!("{}\n", path.display()).as_bytes());
+    }
+    let Some(server) = &arguments.server else {
+        return super::store::print(text.as_bytes());
+    };
+    // The file is ours and holds each key on a line of its own, so one line is exchanged and the rest stays as it is.
+    let mut answer = String::with_capacity(text.len() + server.len());
+    for line in text.lines() {
+        match line.find("server: ") {
+            Some(start) if line[..start].bytes().all(|byte| byte == b' ' || byte == b'-') => {
+                answer.push_str(&line[..start]);
+                answer.push_str("server: ");
+                answer.push_str(server);
+            }
+            _ => answer.push_str(line),
+        }
+        answer.push('\n');
+    }
+    super::store::print(answer.as_bytes())
+}
+
+/// Where a server is and who is asking: one context of a kubeconfig, with files read in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Connection {
+    /// The server's URL, without a trailing slash.
+    pub(super) server: String,
+    /// PEM of the certificate authority; `None` for plain HTTP.
+    pub(super) authority: Option<Vec<u8>>,
+    /// PEM of the client certificate and of its key.
+    pub(super) certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// The bearer token.
+    pub(super) token: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct File {
+    #[serde(default)]
+    clusters: Vec<NamedCluster>,
+    #[serde(default)]
+    users: Vec<NamedUser>,
+    #[serde(default)]
+    contexts: Vec<NamedContext>,
+    #[serde(default)]
+    current_context: String,
+}
+
+#[derive(Deserialize)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Cluster {
+    server: String,
+    certificate_authority: Option<PathBuf>,
+    certificate_authority_data: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NamedUser {
+    name: String,
+    user: User,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct User {
+    client_certificate: Option<PathBuf>,
+    client_certificate_data: Option<String>,
+    client_key: Option<PathBuf>,
+    client_key_data: Option<String>,
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct NamedContext {
+    name: String,
+    context: Context,
+}
+
+#[derive(Deserialize)]
+struct Context {
+    cluster: String,
+    user: String,
+}
+
+/// Reads the current context of the kubeconfig at `path`. Paths in it are relative to the file, as in client-go.
+pub(super) fn read(path: &Path) -> Result<Connection, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::io("read", path, &error))?;
+    let wrong = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
+    let file: File = serde_saphyr::from_str(&text).map_err(|error| wrong(format!("not a kubeconfig: {error}")))?;
+    let context = file
+        .contexts
+        .iter()
+        .find(|context| context.name == file.current_context)
+        .ok_or_else(|| {
+            wrong(format!(
+                "no context is named {:?}, the current one",
+                file.current_context
+            ))
+        })?;
+    let cluster = file
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == context.context.cluster)
+        .ok_or_else(|| wrong(format!("no cluster is named {:?}", context.context.cluster)))?;
+    let nobody = User::default();
+    let user = file
+        .users
+        .iter()
+        .find(|user| user.name == context.context.user)
+        .map_or(&nobody, |user| &user.user);
+
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let material = |inline: &Option<String>, file: &Option<PathBuf>| -> Result<Option<Vec<u8>>, Failure> {
+        if let Some(text) = inline {
+            let bytes = base64::engine::general_purpose::STANDARD
+                .decode(text.trim())
+                .map_err(|error| wrong(format!("certificate data is not base64: {error}")))?;
+            return Ok(Some(bytes));
+        }
+        let Some(file) = file else { return Ok(None) };
+        let file = folder.join(file);
+        fs::read(&file)
+            .map(Some)
+            .map_err(|error| Failure::io("read", &file, &error))
+    };
+    let certificate = match (
+        material(&user.client_certificate_data, &user.client_certificate)?,
+        material(&user.client_key_data, &user.client_key)?,
+    ) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err(wrong("a client certificate and its key must stand together".into())),
+    };
+    let token = match (&user.token, material(&None, &user.token_file)?) {
+        (Some(token), _) => Some(token.clone()),
+        (None, Some(bytes)) => Some(String::from_utf8_lossy(&bytes).trim().to_owned()),
+        (None, None) => None,
+    };
+    Ok(Connection {
+        server: cluster.cluster.server.trim_end_matches('/').to_owned(),
+        authority: material(
+            &cluster.cluster.certificate_authority_data,
+            &cluster.cluster.certificate_authority,
+        )?,
+        certificate,
+        token,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+apiVersion: v1
+kind: Config
+current-context: two
+clusters:
+- name: here
+  cluster:
+    server: https://127.0.0.1:6443/
+    certificate-authority-data: Y2E=
+contexts:
+- name: one
+  context: {cluster: here, user: nobody}
+- name: two
+  context: {cluster: here, user: admin}
+users:
+- name: admin
+  user:
+    client-certificate: admin.crt
+    client-key-data: a2V5
+    token: secret
+";
+
+    #[test]
+    fn the_current_context_is_read_with_its_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("admin.crt"), "certificate").expect("written");
+        let path = folder.path().join("config");
+        fs::write(&path, TEXT).expect("written");
+        let connection = read(&path).expect("a kubeconfig");
+        assert_eq!(
+            connection,
+            Connection {
+                server: "https://127.0.0.1:6443".into(),
+                authority: Some(b"ca".to_vec()),
+                certificate: Some((b"certificate".to_vec(), b"key".to_vec())),
+                token: Some("secret".into()),
+            }
+        );
+    }
+
+    #[test]
+    fn a_certificate_without_a_key_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("admin.crt"), "certificate").expect("written");
+        let path = folder.path().join("config");
+        fs::write(&path, TEXT.replace("client-key-data: a2V5", "")).expect("written");
+        let failure = read(&path).expect_err("half a pair");
+        assert_eq!(failure.exit(), Exit::Usage);
+        assert!(failure.to_string().contains("must stand together"), "{failure}");
+    }
+
+    #[test]
+    fn a_missing_context_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("config");
+        fs::write(&path, TEXT.replace("current-context: two", "current-context: three")).expect("written");
+        assert!(read(&path).expect_err("no such context").to_string().contains("three"));
+    }
+}

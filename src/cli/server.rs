@@ -1,0 +1,231 @@
+//! `flatkube server`: from flags to a running server, and from a signal to its clean end.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::ValueEnum;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{Exit, Failure};
+use crate::api::server::{Server, ServerConfig, StartError};
+
+/// Where a server keeps its data unless told otherwise.
+pub(super) const DATA_DIR: &str = "flatkube-data";
+
+/// Arguments of `flatkube server`.
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Serves the Kubernetes API over TLS. At the first start a certificate authority, certificates and a \
+        kubeconfig for the administrator are made in the data directory and kept from then on. SIGTERM and SIGINT \
+        end the server cleanly: it stops accepting, ends watches, lets requests finish, syncs, and exits with 0.",
+    after_long_help = "\
+Examples:
+  Keep everything under ./data, and use it:
+      flatkube server --data-dir ./data
+      export KUBECONFIG=./data/admin.kubeconfig
+
+  Reachable from other machines, on the usual port:
+      flatkube server --data-dir /var/lib/flatkube --bind 0.0.0.0:6443
+
+  A throw-away server on a free port for one test run; the ready line names its kubeconfig:
+      flatkube server --ephemeral --bind 127.0.0.1:0
+
+  Plain HTTP for a proxy on this machine, with bearer tokens from a file (token,user,uid,\"group1,group2\"):
+      flatkube server --http-bind 127.0.0.1:8080 --token-auth-file tokens.csv
+
+Files in the data directory:
+  admin.kubeconfig   how the administrator reaches this server (readable by its owner alone)
+  pki/               the certificate authority, the server's certificate, their keys
+  store/             log segments, shelves and the manifest; see 'flatkube store --help'
+
+Exit status: 0 after a signal; the other codes stand in 'flatkube --help'."
+)]
+pub(super) struct Arguments {
+    /// Where everything is kept; made if it is missing
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+    data_dir: PathBuf,
+
+    /// The address to serve TLS on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6443")]
+    bind: SocketAddr,
+
+    /// Serve plain HTTP too, on this loopback address, with the same authentication
+    #[arg(long, value_name = "127.0.0.1:PORT", value_parser = loopback)]
+    http_bind: Option<SocketAddr>,
+
+    /// Bearer tokens, in kube-apiserver's form: token,user,uid,"group1,group2"
+    #[arg(long, value_name = "CSV")]
+    token_auth_file: Option<PathBuf>,
+
+    /// When a write is acknowledged: after it is synced to disk, or when the operating system has it
+    #[arg(long, value_enum, default_value_t = Durability::Fsync)]
+    durability: Durability,
+
+    /// The most bytes of history that are kept for watches and for reads of the past (such as 512MiB)
+    #[arg(long, value_name = "N", default_value = "4GiB", value_parser = bytes)]
+    history_bytes: u64,
+
+    /// Whether the built-in controllers run
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    controllers: Switch,
+
+    /// Keep nothing: a temporary data directory that is removed at exit; implies --durability=os
+    #[arg(long, conflicts_with = "data_dir")]
+    ephemeral: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    /// An acknowledged write is on disk
+    Fsync,
+    /// An acknowledged write survives the end of this process, but not of the machine
+    Os,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| "not an address with a port, such as 127.0.0.1:8080".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("plain HTTP is served on loopback addresses only; for others there is TLS (--bind)".to_owned())
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse::<bytesize::ByteSize>().map(|size| size.as_u64())
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
+    let started = Instant::now();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failure, format!("cannot start the runtime: {error}")))?;
+    // Held until the end: dropping it removes the directory, whichever way the server ends.
+    let temporary = if arguments.ephemeral {
+        let folder = tempfile::Builder::new()
+            .prefix("flatkube-")
+            .tempdir()
+            .map_err(|error| Failure::io("make a temporary directory in", &std::env::temp_dir(), &error))?;
+        Some(folder)
+    } else {
+        None
+    };
+    let data_dir = temporary
+        .as_ref()
+        .map_or(arguments.data_dir.clone(), |folder| folder.path().to_path_buf());
+    runtime.block_on(serve(&arguments, data_dir, started))
+}
+
+async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Result<(), Failure> {
+    // Before anything is opened, so that a signal during the start ends in order too.
+    let mut signals = Signals::new()?;
+    let config = ServerConfig {
+        data_dir: data_dir.clone(),
+        bind: arguments.bind,
+        http_bind: arguments.http_bind,
+        token_auth_file: arguments.token_auth_file.clone(),
+        controllers: arguments.controllers == Switch::On,
+    };
+    let server = Server::start(config).await.map_err(explain)?;
+    println!("{}", ready_line(&server, arguments, &data_dir, started));
+    let name = signals.next().await;
+    tracing::info!("{name}: stopping");
+    tokio::select! {
+        () = server.stop() => tracing::info!("stopped"),
+        name = signals.next() => {
+            return Err(Failure::new(Exit::Failure, format!("{name} again: ended before everything was finished"))
+                .advise("acknowledged writes are safe; the next start takes a little longer"));
+        }
+    }
+    Ok(())
+}
+
+/// One line that a person can act on and a script can wait for: it begins with `flatkube ` and holds ` ready in `.
+fn ready_line(server: &Server, arguments: &Arguments, data_dir: &Path, started: Instant) -> String {
+    let plain = server
+        .http_address()
+        .map(|address| format!(" and http://{address}"))
+        .unwrap_or_default();
+    format!(
+        "flatkube {} ready in {} ms on https://{}{plain}, data in {}{}, export KUBECONFIG={}",
+        env!("CARGO_PKG_VERSION"),
+        started.elapsed().as_millis(),
+        server.address(),
+        data_dir.display(),
+        if arguments.ephemeral { " (removed at exit)" } else { "" },
+        server.kubeconfig().display(),
+    )
+}
+
+/// The signals that end a server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let failed = |error| Failure::new(Exit::Failure, format!("cannot wait for signals: {error}"));
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).map_err(failed)?,
+            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// What a person reads when the server does not start.
+fn explain(error: StartError) -> Failure {
+    match error {
+        StartError::Listen { address, source } => {
+            let failure = Failure::new(Exit::of_io(&source), format!("cannot listen on {address}: {source}"));
+            match failure.exit() {
+                Exit::AddressInUse => failure.advise(
+                    "another process listens there, perhaps another flatkube: end it, or take another port with \
+                     --bind 127.0.0.1:PORT (port 0 takes a free one)",
+                ),
+                Exit::NotPermitted => failure.advise("ports below 1024 need rights; take another with --bind"),
+                _ => failure.advise("name an address of this machine with --bind"),
+            }
+        }
+        StartError::NotLoopback(_) => Failure::new(Exit::Usage, error.to_string()),
+        StartError::File { .. } => Failure::new(Exit::Failure, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(bytes("1048576"), Ok(1 << 20));
+        assert_eq!(bytes("4GiB"), Ok(4 << 30));
+        assert_eq!(bytes("512 MiB"), Ok(512 << 20));
+        bytes("many").expect_err("not a size");
+    }
+
+    #[test]
+    fn loopback_is_v4_and_v6() {
+        loopback("127.0.0.1:8080").expect("loopback");
+        loopback("[::1]:8080").expect("loopback");
+        loopback("192.168.1.1:8080").expect_err("not loopback");
+        loopback("localhost").expect_err("no port");
+    }
+}
