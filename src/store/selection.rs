@@ -5,9 +5,9 @@
 //! its field selectors: an object without the label satisfies `NotIn`, `!=` and `!name`, and none of the others.
 
 use flatkube_format::sidecar::ArchivedSidecar;
-use flatkube_format::shelf::{PostingKind, posting_hash};
 
-use super::object::{name_of, namespace_of};
+use super::error::Damaged;
+use super::object::{Object, name_of, namespace_of};
 
 /// Requirements that must all hold. Empty: everything is selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,6 +97,14 @@ impl Selection {
         self.requirements.iter().all(|requirement| requirement.holds(key, sidecar))
     }
 
+    /// Whether every requirement holds for `object`. Reads the sidecar only if a requirement asks about it.
+    pub fn matches(&self, object: &Object) -> Result<bool, Damaged> {
+        if !self.key_matches(object.key()) {
+            return Ok(false);
+        }
+        Ok(!self.needs_sidecar() || self.matches_parts(object.key(), object.sidecar()?))
+    }
+
     /// Whether the sidecar has to be read to decide; `false` when only keys are asked about.
     pub(super) fn needs_sidecar(&self) -> bool {
         self.requirements.iter().any(|requirement| !requirement.is_of_key())
@@ -139,27 +147,6 @@ impl Requirement {
 
     fn is_of_key(&self) -> bool {
         matches!(self, Requirement::Name { .. } | Requirement::Namespace { .. })
-    }
-
-    /// Hashes of the postings whose union contains every object that can satisfy this requirement; `None` when no
-    /// posting lists them (negative operators, and a field that must be empty, which objects may also lack).
-    pub(super) fn postings(&self) -> Option<Vec<u64>> {
-        match self {
-            Requirement::LabelIn { name, values } => {
-                let mut hashes: Vec<u64> =
-                    values.iter().map(|value| posting_hash(PostingKind::Label, name, value)).collect();
-                hashes.sort_unstable();
-                hashes.dedup();
-                Some(hashes)
-            }
-            Requirement::LabelExists(name)
-            | Requirement::LabelAbove { name, .. }
-            | Requirement::LabelBelow { name, .. } => Some(vec![posting_hash(PostingKind::LabelName, name, "")]),
-            Requirement::FieldIs { name, value } if !value.is_empty() => {
-                Some(vec![posting_hash(PostingKind::Field, name, value)])
-            }
-            _ => None,
-        }
     }
 }
 
