@@ -1,5 +1,11 @@
 //! Who is calling: client certificates and static tokens.
 
+mod certificates;
+mod pki;
+mod tokens;
 mod user;
 
+pub use certificates::ClientCertificates;
+pub use pki::{Pki, PkiError};
+pub use tokens::{TokenFileError, Tokens};
 pub use user::User;
