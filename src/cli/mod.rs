@@ -132,9 +132,9 @@ pub fn main() -> ExitCode {
 impl Command {
     fn run(self) -> Result<(), Failure> {
         match self {
-            Command::Server(arguments) => server::run(arguments),
+            Command::Server(arguments) => server::run(&arguments),
             Command::Seed(arguments) => seed::run(arguments),
-            Command::Store(command) => store::run(command),
+            Command::Store(command) => store::run(&command),
             Command::Kubeconfig(arguments) => kubeconfig::run(&arguments),
             Command::Completions(arguments) => completions::run(&arguments),
         }

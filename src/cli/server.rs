@@ -104,7 +104,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     text.parse::<bytesize::ByteSize>().map(|size| size.as_u64())
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -123,7 +123,7 @@ pub(super) fn run(arguments: Arguments) -> Result<(), Failure> {
     let data_dir = temporary
         .as_ref()
         .map_or(arguments.data_dir.clone(), |folder| folder.path().to_path_buf());
-    runtime.block_on(serve(&arguments, data_dir, started))
+    runtime.block_on(serve(arguments, data_dir, started))
 }
 
 async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Result<(), Failure> {

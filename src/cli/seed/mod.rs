@@ -18,6 +18,7 @@ use bytes::Bytes;
 use clap::{ArgAction, ValueEnum};
 use hyper::Method;
 use indicatif::{HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::client::{Client, JSON, MERGE_PATCH, RequestError};
@@ -312,7 +313,7 @@ async fn names(client: &Client, kind: Kind, selector: &str) -> Result<HashSet<St
         let path = format!(
             "/api/v1/{}?limit={PAGE_OBJECTS}&labelSelector={}%3D{}{selector}&continue={next}",
             kind.plural(),
-            objects::MANAGED_BY_LABEL.replace('/', "%2F"),
+            utf8_percent_encode(objects::MANAGED_BY_LABEL, NON_ALPHANUMERIC),
             objects::MANAGED_BY,
         );
         let page: List = client.get(&path).await?;

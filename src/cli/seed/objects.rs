@@ -4,6 +4,8 @@
 //! ReplicaSets own the Pods, an application container with probes, resources and environment, a proxy beside it,
 //! projected service account volumes, and the status of a Pod that has been running for a while.
 
+use std::fmt::Write;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -299,16 +301,15 @@ pub(super) fn config_map(number: u64, namespaces: u32) -> Seeded {
     let application = APPLICATIONS[(mix(number) % APPLICATIONS.len() as u64) as usize];
     // The suffix is unique by itself.
     let name = format!("{application}-config-{}", unique_suffix(number));
-    let routes: String = (0..12)
-        .map(|route| {
-            format!(
-                "  - path: /{}/{}\n    upstream: http://{}.{namespace}.svc:8080\n",
-                application,
-                suffix(mix(number * 31 + route), 6),
-                APPLICATIONS[(mix(number + route) % APPLICATIONS.len() as u64) as usize],
-            )
-        })
-        .collect();
+    let mut routes = String::new();
+    for route in 0..12 {
+        let path = suffix(mix(number * 31 + route), 6);
+        let upstream = APPLICATIONS[(mix(number + route) % APPLICATIONS.len() as u64) as usize];
+        let _ = write!(
+            routes,
+            "  - path: /{application}/{path}\n    upstream: http://{upstream}.{namespace}.svc:8080\n"
+        );
+    }
     let body = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",

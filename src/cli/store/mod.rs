@@ -77,14 +77,14 @@ pub(super) struct Export {
     resource: Option<String>,
 }
 
-pub(super) fn run(command: Command) -> Result<(), Failure> {
-    let directory = match &command {
+pub(super) fn run(command: &Command) -> Result<(), Failure> {
+    let directory = match command {
         Command::Stats(arguments) => &arguments.directory,
         Command::Verify(directory) => directory,
         Command::Inspect(arguments) => &arguments.directory,
         Command::Export(arguments) => &arguments.directory,
     };
-    let _ = (command_line_resource(&command), &directory.directory);
+    let _ = (command_line_resource(command), &directory.directory);
     Err(Failure::new(Exit::Failure, "this version cannot look into stores"))
 }
 
