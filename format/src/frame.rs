@@ -353,12 +353,18 @@ pub fn encode(record: &NewRecord<'_>, seed: &Seed, previous_crc: u32, out: &mut 
 /// Errors count offsets from the start of the segment.
 pub fn read<'a>(segment: &'a [u8], offset: usize, seed: &Seed) -> Result<Record<'a>, FormatError> {
     let header = proven_header(segment, offset, seed)?;
-    let record = view(segment, offset)?;
-    let payload = slice(segment, offset + HEADER_LEN, record.len - HEADER_LEN, "record payload")?;
-    let (stored, computed) = (
-        u32_at(header, PAYLOAD_CRC_AT),
-        seed.payload_crc(record.previous_crc, payload),
-    );
+    let len = u32_at(header, LEN_AT) as usize;
+    if !(HEADER_LEN..=RECORD_LEN_MAX).contains(&len) {
+        let reason = Reason::Limit {
+            field: "record length",
+            value: len as u64,
+            limit: RECORD_LEN_MAX as u64,
+        };
+        return Err(FormatError::new(offset + LEN_AT, reason));
+    }
+    let payload = slice(segment, offset + HEADER_LEN, len - HEADER_LEN, "record payload")?;
+    let computed = seed.payload_crc(u32_at(header, PREVIOUS_CRC_AT), payload);
+    let stored = u32_at(header, PAYLOAD_CRC_AT);
     if stored != computed {
         let reason = Reason::Checksum {
             part: "record payload",
@@ -367,6 +373,8 @@ pub fn read<'a>(segment: &'a [u8], offset: usize, seed: &Seed) -> Result<Record<
         };
         return Err(FormatError::new(offset + HEADER_LEN, reason));
     }
+    // from here on a fault is no damage: a writer of this store meant it, or a bug did
+    let record = view(segment, offset)?;
     let bad = |at: usize, field, value| Err(FormatError::new(offset + at, Reason::Value { field, value }));
     if record.synced as usize > offset {
         return bad(SYNCED_AT, "synced", record.synced.into());
@@ -382,11 +390,7 @@ pub fn read<'a>(segment: &'a [u8], offset: usize, seed: &Seed) -> Result<Record<
 
 /// The header at `offset` once magic, checksum and version hold. What it says is then what a writer of this store and
 /// segment said, whatever became of the payload.
-pub(crate) fn proven_header<'a>(
-    segment: &'a [u8],
-    offset: usize,
-    seed: &Seed,
-) -> Result<&'a [u8; HEADER_LEN], FormatError> {
+fn proven_header<'a>(segment: &'a [u8], offset: usize, seed: &Seed) -> Result<&'a [u8; HEADER_LEN], FormatError> {
     let header = header_at(segment, offset)?;
     let (stored, computed) = (u32_at(header, HEADER_CRC_AT), seed.header_crc(header));
     if stored != computed {
@@ -401,9 +405,12 @@ pub(crate) fn proven_header<'a>(
     Ok(header)
 }
 
-/// What a proven header calls synced.
-pub(crate) fn synced_of(header: &[u8; HEADER_LEN]) -> u32 {
-    u32_at(header, SYNCED_AT)
+/// What the record header at `offset` calls synced, if one of this store and segment is there. Its payload may be
+/// damaged: the header's checksum proves that a writer said so.
+pub(crate) fn synced_at(segment: &[u8], offset: usize, seed: &Seed) -> Option<u32> {
+    proven_header(segment, offset, seed)
+        .ok()
+        .map(|header| u32_at(header, SYNCED_AT))
 }
 
 fn header_at(segment: &[u8], offset: usize) -> Result<&[u8; HEADER_LEN], FormatError> {

@@ -17,8 +17,10 @@
 mod bytes;
 mod cell;
 mod error;
+mod footer;
 pub mod frame;
 pub mod object;
+pub mod segment;
 pub mod sidecar;
 
 pub use error::{FormatError, Reason};
