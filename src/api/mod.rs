@@ -3,6 +3,7 @@
 pub mod body;
 pub mod negotiate;
 mod query;
+pub mod read;
 pub mod request;
 pub mod server;
 pub mod status;

@@ -1,0 +1,149 @@
+//! Turns many small pieces and a few long ones into few frames.
+//!
+//! Every frame costs a trip through hyper and an entry of a `writev`; a copy costs memory bandwidth. Short pieces are
+//! gathered by copying, long ones go out as the slices of mapped files that they are.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// From this length on a piece is sent as its own frame instead of being copied, in bytes.
+pub(super) const SLICE_LEN_MIN: usize = 16 * 1024;
+/// What gathered pieces are sent in, in bytes. hyper holds at most a few of them for one answer.
+pub(super) const CHUNK_LEN: usize = 64 * 1024;
+
+/// Frames in the making. Holds about one chunk of copied bytes besides what was already cut off.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    gathered: BytesMut,
+    ready: VecDeque<Bytes>,
+    ready_len: usize,
+}
+
+impl Chunks {
+    /// Appends a copy.
+    pub(super) fn copy(&mut self, piece: &[u8]) {
+        self.make_room(piece.len());
+        self.gathered.extend_from_slice(piece);
+    }
+
+    /// Appends one byte.
+    pub(super) fn byte(&mut self, byte: u8) {
+        self.copy(&[byte]);
+    }
+
+    /// Appends a slice that keeps its memory alive, without a copy when it is long.
+    pub(super) fn slice(&mut self, piece: Bytes) {
+        if piece.len() < SLICE_LEN_MIN {
+            self.copy(&piece);
+        } else {
+            self.cut();
+            self.ready_len += piece.len();
+            self.ready.push_back(piece);
+        }
+    }
+
+    /// Bytes that wait to be taken.
+    pub(super) fn len(&self) -> usize {
+        self.ready_len + self.gathered.len()
+    }
+
+    /// Whether taking a frame now gives a full one.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= CHUNK_LEN
+    }
+
+    /// The next frame; a chunk that is not full yet only when nothing else is there.
+    pub(super) fn take(&mut self) -> Option<Bytes> {
+        if self.ready.is_empty() {
+            self.cut();
+        }
+        let frame = self.ready.pop_front()?;
+        self.ready_len -= frame.len();
+        Some(frame)
+    }
+
+    /// Everything, for a body that is complete.
+    pub(super) fn into_parts(mut self) -> VecDeque<Bytes> {
+        self.cut();
+        self.ready
+    }
+
+    /// Where a renderer may append directly; room for `additional` bytes is made first.
+    pub(super) fn buffer(&mut self, additional: usize) -> &mut BytesMut {
+        self.make_room(additional);
+        &mut self.gathered
+    }
+
+    fn cut(&mut self) {
+        if !self.gathered.is_empty() {
+            let chunk = self.gathered.split().freeze();
+            self.ready_len += chunk.len();
+            self.ready.push_back(chunk);
+        }
+    }
+
+    /// Starts a new chunk when the piece does not fit; the first one grows from small, because most answers are small.
+    fn make_room(&mut self, additional: usize) {
+        let len = self.gathered.len();
+        if len + additional <= self.gathered.capacity() {
+            return;
+        }
+        if len + additional > CHUNK_LEN && len > 0 {
+            self.cut();
+        }
+        let len = self.gathered.len();
+        let wanted = if self.ready.is_empty() && len + additional < CHUNK_LEN / 16 {
+            CHUNK_LEN / 16
+        } else {
+            CHUNK_LEN
+        };
+        // Takes the memory of earlier chunks back when hyper has let go of them.
+        self.gathered.reserve(wanted.max(len + additional) - len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_pieces_share_frames_and_long_ones_keep_their_memory() {
+        let long = Bytes::from(vec![b'l'; SLICE_LEN_MIN]);
+        let mut chunks = Chunks::default();
+        chunks.copy(b"ab");
+        chunks.slice(Bytes::from_static(b"cd"));
+        chunks.slice(long.clone());
+        chunks.byte(b'e');
+        assert_eq!(chunks.len(), 5 + long.len());
+        let parts = chunks.into_parts();
+        assert_eq!(parts.len(), 3);
+        assert_eq!(parts[0], "abcd");
+        assert_eq!(parts[1].as_ptr(), long.as_ptr());
+        assert_eq!(parts[2], "e");
+    }
+
+    #[test]
+    fn what_is_taken_is_what_was_put_in_and_no_frame_is_much_larger_than_a_chunk() {
+        let mut chunks = Chunks::default();
+        let mut expected = Vec::new();
+        let mut taken = Vec::new();
+        let mut frames = 0;
+        for n in 0..2000_usize {
+            let piece = vec![(n % 251) as u8; n % 997];
+            expected.extend_from_slice(&piece);
+            chunks.copy(&piece);
+            while chunks.is_full() {
+                let frame = chunks.take().unwrap();
+                assert!(frame.len() <= CHUNK_LEN, "{}", frame.len());
+                frames += 1;
+                taken.extend_from_slice(&frame);
+            }
+        }
+        while let Some(frame) = chunks.take() {
+            taken.extend_from_slice(&frame);
+        }
+        assert!(taken == expected);
+        assert!(frames <= expected.len() / (CHUNK_LEN / 2), "{frames}");
+    }
+}
