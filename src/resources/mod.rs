@@ -4,10 +4,25 @@
 //!
 //! A kind is a declaration: facts are tables in `facts/*.tsv`; what must be computed is in one file a group.
 
+mod apps;
+mod batch;
+mod core;
 mod declaration;
+pub mod duration;
+mod encode;
 mod error;
+mod extension;
+mod kind;
+mod lookup;
+mod networking;
+mod policy;
+mod rbac;
+mod row;
+mod storage;
 mod strategy;
+pub mod table;
 
 pub use declaration::{Column, Resource, Subresource, all, find, stored};
+pub use encode::{EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use strategy::{Context, prepare_create, prepare_update};

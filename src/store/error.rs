@@ -17,6 +17,10 @@ pub struct Damaged {
 impl Damaged {
     /// From what a reader of the format found in `file`.
     pub fn of(file: &str, error: &flatkube_format::FormatError) -> Damaged {
-        Damaged { file: file.to_owned(), offset: error.offset, reason: error.reason.to_string() }
+        Damaged {
+            file: file.to_owned(),
+            offset: error.offset,
+            reason: error.reason.to_string(),
+        }
     }
 }

@@ -94,7 +94,9 @@ impl Selection {
 
     /// Whether every requirement holds for the object with this key and sidecar.
     pub fn matches_parts(&self, key: &str, sidecar: &ArchivedSidecar) -> bool {
-        self.requirements.iter().all(|requirement| requirement.holds(key, sidecar))
+        self.requirements
+            .iter()
+            .all(|requirement| requirement.holds(key, sidecar))
     }
 
     /// Whether every requirement holds for `object`. Reads the sidecar only if a requirement asks about it.
@@ -112,7 +114,9 @@ impl Selection {
 
     /// Whether the requirements on the key hold; those on the sidecar are taken as fulfilled.
     pub(super) fn key_matches(&self, key: &str) -> bool {
-        self.requirements.iter().all(|requirement| requirement.key_holds(key).unwrap_or(true))
+        self.requirements
+            .iter()
+            .all(|requirement| requirement.key_holds(key).unwrap_or(true))
     }
 }
 
@@ -120,12 +124,12 @@ impl Requirement {
     /// Whether the requirement holds for the object with this key and sidecar.
     pub fn holds(&self, key: &str, sidecar: &ArchivedSidecar) -> bool {
         match self {
-            Requirement::LabelIn { name, values } => {
-                sidecar.label(name).is_some_and(|value| values.iter().any(|accepted| accepted == value))
-            }
-            Requirement::LabelNotIn { name, values } => {
-                sidecar.label(name).is_none_or(|value| values.iter().all(|refused| refused != value))
-            }
+            Requirement::LabelIn { name, values } => sidecar
+                .label(name)
+                .is_some_and(|value| values.iter().any(|accepted| accepted == value)),
+            Requirement::LabelNotIn { name, values } => sidecar
+                .label(name)
+                .is_none_or(|value| values.iter().all(|refused| refused != value)),
             Requirement::LabelExists(name) => sidecar.label(name).is_some(),
             Requirement::LabelAbsent(name) => sidecar.label(name).is_none(),
             Requirement::LabelAbove { name, value } => integer(sidecar.label(name)).is_some_and(|found| found > *value),

@@ -55,7 +55,9 @@ enum Node<E> {
 
 impl<E: Entry> Default for Tree<E> {
     fn default() -> Self {
-        Tree { root: Child::leaf(Arc::new([])) }
+        Tree {
+            root: Child::leaf(Arc::new([])),
+        }
     }
 }
 
@@ -72,7 +74,11 @@ impl<E: Entry> Tree<E> {
 
     /// The place before the first entry that `compare` does not call less than its target. O(log n) comparisons.
     pub(super) fn find(&self, mut compare: impl FnMut(&E) -> Ordering) -> Place<E> {
-        let mut place = Place { rank: 0, weight: 0, equal: None };
+        let mut place = Place {
+            rank: 0,
+            weight: 0,
+            equal: None,
+        };
         let mut node = &self.root.node;
         loop {
             match node {
@@ -154,7 +160,13 @@ impl<E: Entry> Cursor<E> {
     pub(super) fn new(tree: &Tree<E>, ranks: std::ops::Range<usize>) -> Cursor<E> {
         let end = ranks.end.min(tree.len());
         let (leaf, index) = tree.leaf(ranks.start).unwrap_or_else(|| (Arc::new([]), 0));
-        Cursor { leaf, index, rank: ranks.start, end, tree: tree.clone() }
+        Cursor {
+            leaf,
+            index,
+            rank: ranks.start,
+            end,
+            tree: tree.clone(),
+        }
     }
 }
 
@@ -215,7 +227,11 @@ impl<E: Entry> Child<E> {
                     return None;
                 }
                 // Entries that arrive in order leave full leaves behind them.
-                let cut = if index == entries.len() { index } else { entries.len() / 2 };
+                let cut = if index == entries.len() {
+                    index
+                } else {
+                    entries.len() / 2
+                };
                 let (left, right) = entries.split_at(cut);
                 let (left, right) = if index < cut {
                     (with(left, index, entry), Arc::from(right))
@@ -243,7 +259,11 @@ impl<E: Entry> Child<E> {
                     *self = Child::inner(with(children, index, sibling));
                     return None;
                 }
-                let cut = if index == children.len() { index } else { children.len() / 2 };
+                let cut = if index == children.len() {
+                    index
+                } else {
+                    children.len() / 2
+                };
                 let (left, right) = children.split_at(cut);
                 let (left, right) = if index < cut {
                     (with(left, index, sibling), Arc::from(right))
@@ -282,7 +302,12 @@ fn search<E>(entries: &[E], compare: &mut impl FnMut(&E) -> Ordering) -> (usize,
 /// `items` with `item` put in at `index`, allocated once at its exact length.
 fn with<T: Clone>(items: &[T], index: usize, item: T) -> Arc<[T]> {
     let (before, behind) = items.split_at(index);
-    before.iter().cloned().chain(std::iter::once(item)).chain(behind.iter().cloned()).collect()
+    before
+        .iter()
+        .cloned()
+        .chain(std::iter::once(item))
+        .chain(behind.iter().cloned())
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,65 @@
+//! Nodes.
+
+use serde_json::Value;
+
+use crate::resources::lookup::{boolean, condition, list, map, text};
+use crate::resources::row::{Row, or_none};
+
+pub(super) fn cells(row: &mut Row<'_>) {
+    let node = row.object;
+    let kernel = match (
+        text(node, "/status/nodeInfo/kernelVersion"),
+        text(node, "/status/nodeInfo/architecture"),
+    ) {
+        ("", _) => "<unknown>".to_owned(),
+        (kernel, "") => kernel.to_owned(),
+        (kernel, architecture) => format!("{kernel} ({architecture})"),
+    };
+    row.name()
+        .text(status(node))
+        .text(roles(node))
+        .age()
+        .text_at("/status/nodeInfo/kubeletVersion")
+        .text(address(node, "InternalIP"))
+        .text(address(node, "ExternalIP"))
+        .text_or("/status/nodeInfo/osImage", "<unknown>")
+        .text(kernel)
+        .text_or("/status/nodeInfo/containerRuntimeVersion", "<unknown>");
+}
+
+fn status(node: &Value) -> String {
+    let ready = match condition(node, "Ready").map(|condition| text(condition, "/status")) {
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    let cordoned = boolean(node, "/spec/unschedulable") == Some(true);
+    if cordoned {
+        format!("{ready},SchedulingDisabled")
+    } else {
+        ready.to_owned()
+    }
+}
+
+/// Roles come from labels: `node-role.kubernetes.io/ROLE` with any value, `kubernetes.io/role` with the role as value.
+fn roles(node: &Value) -> String {
+    let mut roles: Vec<&str> = map(node, "/metadata/labels")
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, value)| match name.as_str() {
+            "kubernetes.io/role" => value.as_str(),
+            name => name.strip_prefix("node-role.kubernetes.io/"),
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    or_none(roles.join(","))
+}
+
+fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
+    let found = list(node, "/status/addresses")
+        .iter()
+        .find(|address| text(address, "/type") == kind);
+    found.map_or("<none>", |address| text(address, "/address"))
+}

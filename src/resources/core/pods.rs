@@ -1,0 +1,194 @@
+//! Pods.
+
+use flatkube_format::sidecar::Cell;
+use serde_json::Value;
+
+use crate::resources::lookup::{boolean, condition_true, count, integer, list, present, text, time_s};
+use crate::resources::row::Row;
+
+const SUCCEEDED: &str =
+    r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
+const FAILED: &str = r#"[{"type":"Completed","status":"True","reason":"Failed","message":"The pod failed."}]"#;
+
+pub(super) fn cells(row: &mut Row<'_>) {
+    let pod = row.object;
+    let summary = Summary::of(pod);
+    let restarts = match summary.last_restart_s {
+        Some(at) if summary.restarts != 0 => Cell::TextAge {
+            before: format!("{} (", summary.restarts),
+            at,
+            after: " ago)".to_owned(),
+        },
+        _ => Cell::Text(summary.restarts.to_string()),
+    };
+    row.name()
+        .text(format!("{}/{}", summary.ready, summary.containers))
+        .text(summary.status)
+        .cell(restarts)
+        .age()
+        .text_or("/status/podIPs/0/ip", "<none>")
+        .text_or("/spec/nodeName", "<none>")
+        .text_or("/status/nominatedNodeName", "<none>")
+        .text(readiness_gates(pod));
+    match text(pod, "/status/phase") {
+        "Succeeded" => row.conditions(SUCCEEDED),
+        "Failed" => row.conditions(FAILED),
+        _ => row,
+    };
+}
+
+/// What the state of a Pod's containers comes to in one line.
+struct Summary {
+    status: String,
+    ready: i64,
+    containers: i64,
+    restarts: i64,
+    /// Unix seconds at which a container that was started again had ended, the latest.
+    last_restart_s: Option<i64>,
+}
+
+impl Summary {
+    fn of(pod: &Value) -> Summary {
+        let phase = text(pod, "/status/phase");
+        let mut summary = Summary {
+            status: first_of(text(pod, "/status/reason"), phase).to_owned(),
+            ready: 0,
+            containers: count(pod, "/spec/containers")
+                + list(pod, "/spec/initContainers")
+                    .iter()
+                    .filter(|c| is_sidecar(c))
+                    .count() as i64,
+            restarts: 0,
+            last_restart_s: None,
+        };
+        let gated = |c: &Value| text(c, "/type") == "PodScheduled" && text(c, "/reason") == "SchedulingGated";
+        if list(pod, "/status/conditions").iter().any(gated) {
+            "SchedulingGated".clone_into(&mut summary.status);
+        }
+        // Sidecars go on counting while the main containers run; other init containers are over by then.
+        let sidecars = summary.look_at_init_containers(pod);
+        if let Some(sidecars) = sidecars {
+            summary.restarts = sidecars.restarts;
+            summary.last_restart_s = sidecars.last_restart_s;
+            summary.look_at_containers(pod);
+        }
+        let deleted = present(pod, "/metadata/deletionTimestamp");
+        if deleted && text(pod, "/status/reason") == "NodeLost" {
+            "Unknown".clone_into(&mut summary.status);
+        } else if deleted && !matches!(phase, "Succeeded" | "Failed") {
+            "Terminating".clone_into(&mut summary.status);
+        }
+        summary
+    }
+
+    /// Goes through the init containers up to the one that holds the Pod back; the restarts of the sidecars come back
+    /// when the main containers are to be looked at.
+    fn look_at_init_containers(&mut self, pod: &Value) -> Option<Restarts> {
+        let declared = list(pod, "/spec/initContainers");
+        let mut sidecars = Restarts::default();
+        let mut initializing = false;
+        for (i, container) in list(pod, "/status/initContainerStatuses").iter().enumerate() {
+            let restarts = Restarts::of(container);
+            self.count(restarts);
+            let sidecar = declared
+                .iter()
+                .any(|c| text(c, "/name") == text(container, "/name") && is_sidecar(c));
+            if sidecar {
+                sidecars.add(restarts);
+            }
+            let terminated = container.pointer("/state/terminated").filter(|state| !state.is_null());
+            let waiting = text(container, "/state/waiting/reason");
+            match terminated {
+                Some(state) if integer(state, "/exitCode").unwrap_or(0) == 0 => continue,
+                None if sidecar && boolean(container, "/started") == Some(true) => {
+                    self.ready += i64::from(boolean(container, "/ready") == Some(true));
+                    continue;
+                }
+                Some(state) => self.status = format!("Init:{}", how_it_ended(state)),
+                None if !waiting.is_empty() && waiting != "PodInitializing" => self.status = format!("Init:{waiting}"),
+                None => self.status = format!("Init:{i}/{}", declared.len()),
+            }
+            initializing = true;
+            break;
+        }
+        (!initializing || condition_true(pod, "Initialized")).then_some(sidecars)
+    }
+
+    fn look_at_containers(&mut self, pod: &Value) {
+        let mut running = false;
+        for container in list(pod, "/status/containerStatuses").iter().rev() {
+            self.count(Restarts::of(container));
+            let waiting = text(container, "/state/waiting/reason");
+            if !waiting.is_empty() {
+                waiting.clone_into(&mut self.status);
+            } else if let Some(state) = container.pointer("/state/terminated").filter(|state| !state.is_null()) {
+                self.status = how_it_ended(state);
+            } else if boolean(container, "/ready") == Some(true) && present(container, "/state/running") {
+                running = true;
+                self.ready += 1;
+            }
+        }
+        if self.status == "Completed" && running {
+            let status = if condition_true(pod, "Ready") {
+                "Running"
+            } else {
+                "NotReady"
+            };
+            status.clone_into(&mut self.status);
+        }
+    }
+
+    fn count(&mut self, restarts: Restarts) {
+        self.restarts += restarts.restarts;
+        self.last_restart_s = self.last_restart_s.max(restarts.last_restart_s);
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Restarts {
+    restarts: i64,
+    last_restart_s: Option<i64>,
+}
+
+impl Restarts {
+    fn of(container: &Value) -> Restarts {
+        Restarts {
+            restarts: integer(container, "/restartCount").unwrap_or(0),
+            last_restart_s: time_s(container, "/lastState/terminated/finishedAt"),
+        }
+    }
+
+    fn add(&mut self, other: Restarts) {
+        self.restarts += other.restarts;
+        self.last_restart_s = self.last_restart_s.max(other.last_restart_s);
+    }
+}
+
+/// An init container that stays: it is restarted for the life of the Pod.
+fn is_sidecar(container: &Value) -> bool {
+    text(container, "/restartPolicy") == "Always"
+}
+
+fn how_it_ended(terminated: &Value) -> String {
+    match (text(terminated, "/reason"), integer(terminated, "/signal").unwrap_or(0)) {
+        ("", 0) => format!("ExitCode:{}", integer(terminated, "/exitCode").unwrap_or(0)),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+fn readiness_gates(pod: &Value) -> String {
+    let gates = list(pod, "/spec/readinessGates");
+    if gates.is_empty() {
+        return "<none>".to_owned();
+    }
+    let open = gates
+        .iter()
+        .filter(|gate| condition_true(pod, text(gate, "/conditionType")))
+        .count();
+    format!("{open}/{}", gates.len())
+}
+
+fn first_of<'a>(first: &'a str, second: &'a str) -> &'a str {
+    if first.is_empty() { second } else { first }
+}

@@ -1,0 +1,75 @@
+//! Persistent volumes and their claims.
+
+use serde_json::Value;
+
+use crate::resources::lookup::{map, present, text, texts};
+use crate::resources::row::Row;
+
+/// Before `spec.storageClassName` there was this annotation; where it is set it still wins.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+pub(super) fn volume_cells(row: &mut Row<'_>) {
+    let volume = row.object;
+    let claim = match volume.pointer("/spec/claimRef").filter(|claim| !claim.is_null()) {
+        Some(claim) => format!("{}/{}", text(claim, "/namespace"), text(claim, "/name")),
+        None => String::new(),
+    };
+    row.name()
+        .text_or("/spec/capacity/storage", "0")
+        .text(access_modes(&texts(volume, "/spec/accessModes")))
+        .text_at("/spec/persistentVolumeReclaimPolicy")
+        .text(phase(volume))
+        .text(claim)
+        .text(storage_class_name(volume))
+        .text_or("/spec/volumeAttributesClassName", "<unset>")
+        .text_at("/status/reason")
+        .age()
+        .text_or("/spec/volumeMode", "<unset>");
+}
+
+pub(super) fn claim_cells(row: &mut Row<'_>) {
+    let claim = row.object;
+    row.name().text(phase(claim)).text_at("/spec/volumeName");
+    if text(claim, "/spec/volumeName").is_empty() {
+        row.text("").text("");
+    } else {
+        row.text_or("/status/capacity/storage", "0")
+            .text(access_modes(&texts(claim, "/status/accessModes")));
+    }
+    row.text(storage_class_name(claim))
+        .text_or("/spec/volumeAttributesClassName", "<unset>")
+        .age()
+        .text_or("/spec/volumeMode", "<unset>");
+}
+
+/// The storage class that a volume or claim names.
+fn storage_class_name(object: &Value) -> &str {
+    let annotation = map(object, "/metadata/annotations").and_then(|annotations| annotations.get(CLASS_ANNOTATION));
+    annotation
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| text(object, "/spec/storageClassName"))
+}
+
+fn phase(object: &Value) -> &str {
+    if present(object, "/metadata/deletionTimestamp") {
+        "Terminating"
+    } else {
+        text(object, "/status/phase")
+    }
+}
+
+/// Access modes in their short form and usual order.
+fn access_modes(modes: &[&str]) -> String {
+    let known = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    known
+        .iter()
+        .filter(|(mode, _)| modes.contains(mode))
+        .map(|(_, short)| *short)
+        .collect::<Vec<_>>()
+        .join(",")
+}

@@ -1,0 +1,171 @@
+//! What is computed for a kind, beyond its declaration.
+
+use flatkube_format::sidecar::Cell;
+use serde_json::Value;
+
+use super::lookup;
+use super::row::Row;
+use super::{Resource, apps, batch, core, extension, networking, policy, rbac, storage};
+
+/// What a kind computes. Everything has a default that suits most kinds.
+pub(super) struct Kind {
+    /// Name in the store.
+    pub(super) storage: &'static str,
+    /// Pushes the Table cells in column order.
+    pub(super) cells: fn(&mut Row<'_>),
+}
+
+impl Kind {
+    pub(super) const fn new(storage: &'static str) -> Kind {
+        Kind {
+            storage,
+            cells: name_and_creation,
+        }
+    }
+
+    pub(super) const fn cells(mut self, cells: fn(&mut Row<'_>)) -> Kind {
+        self.cells = cells;
+        self
+    }
+}
+
+/// All kinds with something of their own, by group.
+const GROUPS: &[&[Kind]] = &[
+    core::KINDS,
+    apps::KINDS,
+    batch::KINDS,
+    networking::KINDS,
+    policy::KINDS,
+    rbac::KINDS,
+    storage::KINDS,
+    extension::KINDS,
+];
+
+static PLAIN: Kind = Kind::new("");
+
+/// The kind of that name in the store.
+pub(super) fn of(storage: &str) -> &'static Kind {
+    GROUPS
+        .iter()
+        .copied()
+        .flatten()
+        .find(|kind| kind.storage == storage)
+        .unwrap_or(&PLAIN)
+}
+
+/// The Table cells of an object in its stored shape; name and age when the resource is not known.
+pub(super) fn cells(resource: Option<&Resource>, object: &Value) -> Vec<Cell> {
+    let mut row = Row::new(object);
+    match resource {
+        Some(resource) => (of(resource.storage).cells)(&mut row),
+        None => name_and_age(&mut row),
+    }
+    row.finish()
+}
+
+/// The selectable fields of an object in its stored shape, with Go's zero value where one is absent.
+pub(super) fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
+    match (resource.storage, field) {
+        // A Pod on the host's network is selected by `true` and `false`, whether or not the field is written.
+        ("pods", "spec.hostNetwork") | ("nodes", "spec.unschedulable") => {
+            lookup::boolean(object, &pointer(field)).unwrap_or(false).to_string()
+        }
+        ("pods", "status.podIPs") => {
+            let ips = lookup::list(object, "/status/podIPs")
+                .iter()
+                .map(|ip| lookup::text(ip, "/ip"));
+            ips.collect::<Vec<_>>().join(",")
+        }
+        ("jobs.batch", "status.successful") => lookup::integer(object, "/status/succeeded").unwrap_or(0).to_string(),
+        ("replicationcontrollers", "status.replicas") => {
+            lookup::integer(object, "/status/replicas").unwrap_or(0).to_string()
+        }
+        ("events", "source") => match lookup::text(object, "/source/component") {
+            "" => lookup::text(object, "/reportingComponent").to_owned(),
+            component => component.to_owned(),
+        },
+        _ => lookup::text(object, &pointer(field)).to_owned(),
+    }
+}
+
+fn pointer(field: &str) -> String {
+    format!("/{}", field.replace('.', "/"))
+}
+
+/// What kinds without columns of their own show.
+fn name_and_creation(row: &mut Row<'_>) {
+    row.name().text_at("/metadata/creationTimestamp");
+}
+
+/// Name and age: kinds that show nothing else.
+pub(super) fn name_and_age(row: &mut Row<'_>) {
+    row.name().age();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resources::find;
+
+    /// The cell as a recorded answer shows it, ages masked.
+    fn masked(cell: &Cell) -> Value {
+        match cell {
+            Cell::Null | Cell::Revision | Cell::Json(_) => Value::Null,
+            Cell::Bool(value) => json!(value),
+            Cell::Integer(value) => json!(value),
+            Cell::Number(value) => json!(value),
+            Cell::Text(text) => json!(text),
+            Cell::Age(0) => json!("<unknown>"),
+            Cell::Age(_) => json!("<age>"),
+            Cell::TextAge { before, after, .. } => json!(format!("{before}<age>{after}")),
+            Cell::Duration { end: 0, .. } => json!("<ignored>"),
+            Cell::Duration { start, end } => json!(crate::resources::duration::human_duration(end - start)),
+        }
+    }
+
+    #[test]
+    fn cells_are_those_that_kube_apiserver_printed() {
+        let mut wrong = Vec::new();
+        for line in include_str!("testdata/tables.jsonl").lines() {
+            let recorded: Value = serde_json::from_str(line).unwrap();
+            let part = |i: usize| recorded["resource"][i].as_str().unwrap();
+            let resource = find(part(0), part(1), part(2)).unwrap();
+            let mut cells = cells(Some(resource), &recorded["object"]);
+            let conditions = match cells.last() {
+                Some(Cell::Json(conditions)) => serde_json::from_str(conditions).unwrap(),
+                _ => Value::Null,
+            };
+            cells.truncate(resource.columns.len());
+            let cells: Vec<Value> = cells.iter().map(masked).collect();
+            let expected = &recorded["cells"];
+            if json!(cells) != *expected || conditions != recorded["conditions"] {
+                wrong.push(format!(
+                    "{} expected {expected}\n got {} {conditions}",
+                    part(2),
+                    json!(cells)
+                ));
+            }
+        }
+        assert!(wrong.is_empty(), "{} rows differ:\n{}", wrong.len(), wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_kind_fills_every_column() {
+        for resource in crate::resources::all()
+            .iter()
+            .filter(|resource| !resource.storage.is_empty())
+        {
+            let count = cells(Some(resource), &json!({})).len();
+            assert_eq!(count, resource.columns.len(), "{}", resource.qualified());
+        }
+    }
+
+    #[test]
+    fn every_kind_with_cells_of_its_own_is_declared() {
+        for kind in GROUPS.iter().copied().flatten() {
+            assert!(crate::resources::stored(kind.storage).is_some(), "{}", kind.storage);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The groups `networking.k8s.io` and `discovery.k8s.io`.
+
+use super::core::load_balancer_addresses;
+use super::kind::Kind;
+use super::lookup::{count, integer, list, text, texts};
+use super::row::{Row, some_and_more};
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind::new("endpointslices.discovery.k8s.io").cells(endpoint_slices),
+    Kind::new("ingressclasses.networking.k8s.io").cells(|row| {
+        let class = row.object;
+        let (group, kind, name) = (
+            text(class, "/spec/parameters/apiGroup"),
+            text(class, "/spec/parameters/kind"),
+            text(class, "/spec/parameters/name"),
+        );
+        let parameters = match (group, kind) {
+            (_, "") => "<none>".to_owned(),
+            ("", kind) => format!("{kind}/{name}"),
+            (group, kind) => format!("{kind}.{group}/{name}"),
+        };
+        row.name().text_at("/spec/controller").text(parameters).age();
+    }),
+    Kind::new("ingresses.networking.k8s.io").cells(ingresses),
+    Kind::new("ipaddresses.networking.k8s.io").cells(|row| {
+        let address = row.object;
+        let part = |name| text(address, &format!("/spec/parentRef/{name}"));
+        let resource = match part("group") {
+            "" => part("resource").to_owned(),
+            group => format!("{}.{group}", part("resource")),
+        };
+        let parent = [resource.as_str(), part("namespace"), part("name")];
+        row.name().text(
+            parent
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join("/"),
+        );
+    }),
+    Kind::new("networkpolicies.networking.k8s.io").cells(|row| {
+        row.name().selector_at("/spec/podSelector").age();
+    }),
+    Kind::new("servicecidrs.networking.k8s.io").cells(|row| {
+        let ranges = texts(row.object, "/spec/cidrs").join(",");
+        row.name().text(ranges).age();
+    }),
+];
+
+fn endpoint_slices(row: &mut Row<'_>) {
+    let slice = row.object;
+    let ports: Vec<String> = list(slice, "/ports")
+        .iter()
+        .map(|port| match (integer(port, "/port"), text(port, "/name")) {
+            (Some(number), _) => number.to_string(),
+            (None, "") => "*".to_owned(),
+            (None, name) => name.to_owned(),
+        })
+        .collect();
+    let addresses: Vec<String> = list(slice, "/endpoints")
+        .iter()
+        .flat_map(|endpoint| texts(endpoint, "/addresses"))
+        .map(str::to_owned)
+        .collect();
+    let shown = |items: &[String]| {
+        if items.is_empty() {
+            "<unset>".to_owned()
+        } else {
+            some_and_more(items, 3, ",")
+        }
+    };
+    row.name()
+        .text_at("/addressType")
+        .text(shown(&ports))
+        .text(shown(&addresses))
+        .age();
+}
+
+fn ingresses(row: &mut Row<'_>) {
+    let ingress = row.object;
+    let rules = list(ingress, "/spec/rules");
+    let mut hosts = Vec::new();
+    // Rules beyond the third host are counted, whether or not they name a host.
+    let mut more = false;
+    for rule in rules {
+        more |= hosts.len() == 3;
+        let host = text(rule, "/host");
+        if !more && !host.is_empty() {
+            hosts.push(host);
+        }
+    }
+    let hosts = match (hosts.join(","), more) {
+        (hosts, _) if hosts.is_empty() => "*".to_owned(),
+        (hosts, true) => format!("{hosts} + {} more...", rules.len() - 3),
+        (hosts, false) => hosts,
+    };
+    let ports = if count(ingress, "/spec/tls") == 0 {
+        "80"
+    } else {
+        "80, 443"
+    };
+    row.name()
+        .text_or("/spec/ingressClassName", "<none>")
+        .text(hosts)
+        .text(load_balancer_addresses(ingress).join(","))
+        .text(ports)
+        .age();
+}

@@ -1,0 +1,107 @@
+//! The groups `storage.k8s.io` and `resource.k8s.io`.
+
+use serde_json::Value;
+
+use super::kind::{Kind, name_and_age};
+use super::lookup::{count, list, map, present, text, texts};
+use super::row::Row;
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind::new("csidrivers.storage.k8s.io").cells(|row| {
+        let driver = row.object;
+        let unset = |texts: Vec<&str>| {
+            if texts.is_empty() {
+                "<unset>".to_owned()
+            } else {
+                texts.join(",")
+            }
+        };
+        let audiences = list(driver, "/spec/tokenRequests")
+            .iter()
+            .map(|request| text(request, "/audience"));
+        row.name()
+            .boolean_at("/spec/attachRequired", true)
+            .boolean_at("/spec/podInfoOnMount", false)
+            .boolean_at("/spec/storageCapacity", false)
+            .text(unset(audiences.collect()))
+            .boolean_at("/spec/requiresRepublish", false)
+            .text(unset(texts(driver, "/spec/volumeLifecycleModes")))
+            .age();
+    }),
+    Kind::new("csinodes.storage.k8s.io").cells(|row| {
+        row.name().count_at("/spec/drivers").age();
+    }),
+    Kind::new("csistoragecapacities.storage.k8s.io"),
+    Kind::new("deviceclasses.resource.k8s.io").cells(name_and_age),
+    Kind::new("resourceclaims.resource.k8s.io").cells(|row| {
+        let state = claim_state(row.object);
+        row.name().text(state).age();
+    }),
+    Kind::new("resourceclaimtemplates.resource.k8s.io").cells(name_and_age),
+    Kind::new("resourceslices.resource.k8s.io").cells(|row| {
+        row.name()
+            .text_at("/spec/nodeName")
+            .text_at("/spec/driver")
+            .text_at("/spec/pool/name")
+            .age();
+    }),
+    Kind::new("storageclasses.storage.k8s.io").cells(storage_classes),
+    Kind::new("volumeattachments.storage.k8s.io").cells(|row| {
+        row.name()
+            .text_at("/spec/attacher")
+            .text_at("/spec/source/persistentVolumeName")
+            .text_at("/spec/nodeName")
+            .boolean_at("/status/attached", false)
+            .age();
+    }),
+    Kind::new("volumeattributesclasses.storage.k8s.io").cells(|row| {
+        let name = default_marked(row.object, &["storageclass.kubernetes.io/is-default-class"]);
+        row.text(name).text_at("/driverName").age();
+    }),
+];
+
+fn storage_classes(row: &mut Row<'_>) {
+    let name = default_marked(
+        row.object,
+        &[
+            "storageclass.kubernetes.io/is-default-class",
+            "storageclass.beta.kubernetes.io/is-default-class",
+        ],
+    );
+    row.text(name)
+        .text_at("/provisioner")
+        .text_or("/reclaimPolicy", "Delete")
+        .text_or("/volumeBindingMode", "Immediate")
+        .boolean_at("/allowVolumeExpansion", false)
+        .age();
+}
+
+/// The name, with a mark if one of the annotations makes this class the default one.
+fn default_marked(class: &Value, annotations: &[&str]) -> String {
+    let name = text(class, "/metadata/name");
+    let set = map(class, "/metadata/annotations");
+    let is = |annotation: &&str| set.and_then(|set| set.get(*annotation)).and_then(Value::as_str) == Some("true");
+    if annotations.iter().any(is) {
+        format!("{name} (default)")
+    } else {
+        name.to_owned()
+    }
+}
+
+fn claim_state(claim: &Value) -> String {
+    let allocated = present(claim, "/status/allocation");
+    let deleted = present(claim, "/metadata/deletionTimestamp");
+    let mut states = Vec::new();
+    if deleted {
+        states.push("deleted");
+    }
+    if allocated {
+        states.push("allocated");
+    } else if !deleted {
+        states.push("pending");
+    }
+    if count(claim, "/status/reservedFor") > 0 {
+        states.push("reserved");
+    }
+    states.join(",")
+}
