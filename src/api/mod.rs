@@ -1,15 +1,30 @@
 //! HTTP: connections, routing, verbs, negotiation, response bodies, Status errors, discovery, OpenAPI.
 
+use std::sync::Arc;
+
 pub mod body;
+mod connection;
+mod discovery;
+mod health;
+mod metrics;
 pub mod negotiate;
+mod path;
 mod query;
 pub mod read;
 pub mod request;
+mod router;
 pub mod server;
 pub mod status;
 mod stopping;
+mod stream;
+mod version;
+mod write;
+mod yaml;
 
 pub use stopping::{Stopper, Stopping};
+
+use crate::auth::{Tokens, User};
+use connection::Limits;
 
 /// What every handler works with.
 #[derive(Debug)]
@@ -18,4 +33,16 @@ pub struct Api {
     pub stopping: Stopping,
     /// Secret of this data directory that authenticates continue tokens; kept over restarts.
     pub continue_key: [u8; 32],
+    limits: Limits,
+    tokens: Tokens,
+    anonymous: Arc<User>,
+    metrics: metrics::Metrics,
+    /// Writes that are worked on; see [`Limits::writes`].
+    writing: tokio::sync::Semaphore,
+}
+
+impl Api {
+    fn store_is_open(&self) -> bool {
+        true
+    }
 }

@@ -202,7 +202,7 @@ pub fn not_acceptable() -> Status {
     status
 }
 
-fn takes_gzip(accept_encoding: &str) -> bool {
+pub(super) fn takes_gzip(accept_encoding: &str) -> bool {
     accept_encoding.split(',').any(|clause| {
         let mut pieces = clause.split(';').map(str::trim);
         pieces.next() == Some("gzip")

@@ -1,7 +1,21 @@
 //! The server as a whole: opens the store, listens, serves, stops.
 
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::connection::{self, Shared, Transport};
+use super::metrics::{self, Metrics};
+use super::{Api, Stopper};
+use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
+
+pub use super::connection::Limits;
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -16,6 +30,8 @@ pub struct ServerConfig {
     pub token_auth_file: Option<PathBuf>,
     /// Whether controllers run.
     pub controllers: bool,
+    /// Bounds on clients.
+    pub limits: Limits,
 }
 
 /// Why the server cannot start.
@@ -50,6 +66,10 @@ pub struct Server {
     https: SocketAddr,
     http: Option<SocketAddr>,
     kubeconfig: PathBuf,
+    api: Arc<Api>,
+    stopper: Stopper,
+    drained: mpsc::Receiver<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Server {
@@ -57,13 +77,82 @@ impl Server {
     ///
     /// # Errors
     /// When the data directory, the certificates, the token file or an address cannot be used.
-    #[allow(clippy::unused_async)]
     pub async fn start(config: ServerConfig) -> Result<Self, StartError> {
-        let kubeconfig = config.data_dir.join("admin.kubeconfig");
+        let ServerConfig {
+            data_dir,
+            bind,
+            http_bind,
+            token_auth_file,
+            controllers: _,
+            limits,
+        } = config;
+        if let Some(address) = http_bind.filter(|address| !address.ip().is_loopback()) {
+            return Err(StartError::NotLoopback(address));
+        }
+        let tokens = match &token_auth_file {
+            Some(path) => Tokens::read(path)?,
+            None => Tokens::default(),
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&data_dir)
+            .map_err(|error| StartError::File {
+                what: "cannot create",
+                path: data_dir.clone(),
+                reason: error.to_string(),
+            })?;
+        raise_descriptor_limit();
+        // The addresses first: a port that is taken is told before anything is made.
+        let https_listener = listen(bind).await?;
+        let http_listener = match http_bind {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        let https = local_address(&https_listener, bind)?;
+        let pki = Pki::open(&data_dir, https)?;
+        let unusable = |reason| StartError::File {
+            what: "cannot use",
+            path: data_dir.join("pki"),
+            reason,
+        };
+        let acceptor = connection::tls(&pki).map_err(unusable)?;
+        let certificates = ClientCertificates::new(pki.ca.clone()).map_err(unusable)?;
+
+        let (stopper, stopping) = Stopper::new();
+        let api = Arc::new(Api {
+            stopping,
+            continue_key: pki.continue_key,
+            tokens,
+            anonymous: Arc::new(User::anonymous()),
+            metrics: Metrics::new(),
+            writing: Semaphore::new(limits.writes),
+            limits: limits.clone(),
+        });
+        let (alive, drained) = mpsc::channel(1);
+        let shared = Arc::new(Shared {
+            api: api.clone(),
+            certificates,
+            connections: Arc::new(Semaphore::new(limits.connections)),
+            limits,
+            alive,
+        });
+        let mut tasks = JoinSet::new();
+        let mut http = None;
+        if let (Some(listener), Some(address)) = (http_listener, http_bind) {
+            http = Some(local_address(&listener, address)?);
+            tasks.spawn(connection::accept(listener, Transport::Plain, shared.clone()));
+        }
+        tasks.spawn(connection::accept(https_listener, Transport::Tls(acceptor), shared));
+        tasks.spawn(upkeep(api.clone()));
         Ok(Self {
-            https: config.bind,
-            http: config.http_bind,
-            kubeconfig,
+            https,
+            http,
+            kubeconfig: pki.kubeconfig,
+            api,
+            stopper,
+            drained,
+            tasks,
         })
     }
 
@@ -78,11 +167,77 @@ impl Server {
     }
 
     /// The administrator's kubeconfig.
-    pub fn kubeconfig(&self) -> &std::path::Path {
+    pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Stops: accepts nothing more, ends watches, lets other requests finish (10 s at most), closes the store.
-    #[allow(clippy::unused_async)]
-    pub async fn stop(self) {}
+    /// Stops: accepts nothing more, ends watches, lets other requests finish (within [`Limits::drain`]), closes the
+    /// store.
+    pub async fn stop(mut self) {
+        self.stopper.stop();
+        while self.tasks.join_next().await.is_some() {}
+        let drain = self.api.limits.drain;
+        if tokio::time::timeout(drain, self.drained.recv()).await.is_err() {
+            tracing::warn!(
+                seconds = drain.as_secs(),
+                "requests were cut off that did not finish in time"
+            );
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address, source })
+}
+
+fn local_address(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, StartError> {
+    listener
+        .local_addr()
+        .map_err(|source| StartError::Listen { address, source })
+}
+
+/// Descriptors bound how many watches there can be; take what the system allows without asking.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+}
+
+async fn upkeep(api: Arc<Api>) {
+    let mut ticks = tokio::time::interval(metrics::UPKEEP);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = api.stopping.stopped() => return,
+            _ = ticks.tick() => api.metrics.upkeep(),
+        }
+    }
+}
+
+impl From<TokenFileError> for StartError {
+    fn from(error: TokenFileError) -> Self {
+        StartError::File {
+            what: "token file",
+            path: error.path,
+            reason: error.reason,
+        }
+    }
+}
+
+impl From<PkiError> for StartError {
+    fn from(error: PkiError) -> Self {
+        StartError::File {
+            what: error.what,
+            path: error.path,
+            reason: error.reason,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Exit, Failure};
-use crate::api::server::{Server, ServerConfig, StartError};
+use crate::api::server::{Limits, Server, ServerConfig, StartError};
 
 /// Where a server keeps its data unless told otherwise.
 pub(super) const DATA_DIR: &str = "flatkube-data";
@@ -135,6 +135,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         http_bind: arguments.http_bind,
         token_auth_file: arguments.token_auth_file.clone(),
         controllers: arguments.controllers == Switch::On,
+        limits: Limits::default(),
     };
     let server = Server::start(config).await.map_err(explain)?;
     println!("{}", ready_line(&server, arguments, &data_dir, started));

@@ -1,0 +1,203 @@
+//! The legacy discovery documents: APIVersions, APIGroupList, APIGroup, APIResourceList.
+
+use std::sync::OnceLock;
+
+use serde::Serialize;
+
+use super::{Document, groups_in_order};
+use crate::resources::{self, Resource};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_version: Option<&'static str>,
+    name: &'static str,
+    versions: Vec<GroupVersion>,
+    preferred_version: GroupVersion,
+}
+
+#[derive(Serialize, Clone)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion {
+    group_version: String,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ApiResource {
+    name: String,
+    singular_name: &'static str,
+    namespaced: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    group: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    version: &'static str,
+    kind: &'static str,
+    verbs: &'static [&'static str],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    short_names: &'static [&'static str],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    categories: &'static [&'static str],
+    #[serde(skip_serializing_if = "str::is_empty")]
+    storage_version_hash: &'static str,
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    let mut json = serde_json::to_vec(value).unwrap_or_default();
+    json.push(b'\n');
+    json
+}
+
+pub(super) fn root() -> &'static Document {
+    static ROOT: OnceLock<Document> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        #[derive(Serialize)]
+        struct Paths {
+            paths: Vec<String>,
+        }
+        let mut paths: Vec<String> = [
+            "/.well-known/openid-configuration",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/apis/",
+            "/healthz",
+            "/healthz/log",
+            "/healthz/ping",
+            "/healthz/store",
+            "/livez",
+            "/livez/log",
+            "/livez/ping",
+            "/livez/store",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/openapi/v3/",
+            "/readyz",
+            "/readyz/log",
+            "/readyz/ping",
+            "/readyz/shutdown",
+            "/readyz/store",
+            "/version",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        for (group, versions) in groups_in_order() {
+            paths.push(format!("/apis/{group}"));
+            paths.extend(versions.iter().map(|(version, _)| format!("/apis/{group}/{version}")));
+        }
+        paths.sort();
+        Document::new(encode(&Paths { paths }))
+    })
+}
+
+pub(super) fn versions() -> &'static Document {
+    static VERSIONS: OnceLock<Document> = OnceLock::new();
+    VERSIONS.get_or_init(|| {
+        Document::new(b"{\"kind\":\"APIVersions\",\"versions\":[\"v1\"],\"serverAddressByClientCIDRs\":[]}\n".to_vec())
+    })
+}
+
+fn group_of(name: &'static str, versions: &[(&'static str, Vec<&'static Resource>)], alone: bool) -> Group {
+    let versions: Vec<GroupVersion> = versions
+        .iter()
+        .map(|(version, _)| GroupVersion {
+            group_version: format!("{name}/{version}"),
+            version,
+        })
+        .collect();
+    Group {
+        kind: alone.then_some("APIGroup"),
+        api_version: alone.then_some("v1"),
+        name,
+        preferred_version: versions[0].clone(),
+        versions,
+    }
+}
+
+pub(super) fn groups() -> &'static Document {
+    static GROUPS: OnceLock<Document> = OnceLock::new();
+    GROUPS.get_or_init(|| {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct List {
+            kind: &'static str,
+            api_version: &'static str,
+            groups: Vec<Group>,
+        }
+        let groups = groups_in_order()
+            .iter()
+            .map(|(name, versions)| group_of(name, versions, false))
+            .collect();
+        Document::new(encode(&List {
+            kind: "APIGroupList",
+            api_version: "v1",
+            groups,
+        }))
+    })
+}
+
+pub(super) fn group(name: &str) -> Vec<u8> {
+    let groups = groups_in_order();
+    let found = groups.iter().find(|(group, _)| *group == name);
+    found.map_or_else(Vec::new, |(name, versions)| encode(&group_of(name, versions, true)))
+}
+
+pub(super) fn resources(group: &str, version: &str) -> Vec<u8> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct List {
+        kind: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        api_version: Option<&'static str>,
+        group_version: String,
+        resources: Vec<ApiResource>,
+    }
+    let mut listed = Vec::new();
+    for resource in resources::all()
+        .iter()
+        .filter(|r| r.group == group && r.version == version)
+    {
+        listed.push(ApiResource {
+            name: resource.plural.to_owned(),
+            singular_name: resource.singular,
+            namespaced: resource.namespaced,
+            group: "",
+            version: "",
+            kind: resource.kind,
+            verbs: resource.verbs,
+            short_names: resource.short_names,
+            categories: resource.categories,
+            storage_version_hash: resource.storage_version_hash,
+        });
+        listed.extend(resource.subresources.iter().map(|sub| ApiResource {
+            name: format!("{}/{}", resource.plural, sub.name),
+            singular_name: "",
+            namespaced: resource.namespaced,
+            group: if sub.foreign { sub.group } else { "" },
+            version: if sub.foreign { sub.version } else { "" },
+            kind: sub.kind,
+            verbs: sub.verbs,
+            short_names: &[],
+            categories: &[],
+            storage_version_hash: "",
+        }));
+    }
+    // The core group's list is the one that upstream sends without an apiVersion.
+    let api_version = (!group.is_empty()).then_some("v1");
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    encode(&List {
+        kind: "APIResourceList",
+        api_version,
+        group_version,
+        resources: listed,
+    })
+}

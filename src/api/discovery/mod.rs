@@ -1,0 +1,154 @@
+//! Discovery: which groups, versions and resources are served; the legacy documents and the aggregated one.
+//!
+//! Built-in resources never change while the server runs, so every document is made once and sent from memory.
+
+mod aggregated;
+mod legacy;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use super::body::{Body, Response};
+use super::negotiate::{Clause, clauses, not_acceptable};
+use super::router::json;
+use super::status::Status;
+use crate::resources::{self, Resource};
+
+/// A document that is made once.
+#[derive(Debug)]
+struct Document {
+    body: Bytes,
+    etag: String,
+}
+
+impl Document {
+    fn new(body: Vec<u8>) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, &body);
+        let mut etag = String::from("\"");
+        for byte in digest.as_ref() {
+            use std::fmt::Write as _;
+            let _ = write!(etag, "{byte:02X}");
+        }
+        etag.push('"');
+        Self {
+            body: body.into(),
+            etag,
+        }
+    }
+}
+
+/// Groups in discovery order with their resources by version; the preferred version comes first. The core group is not
+/// among them.
+fn groups_in_order() -> Vec<(&'static str, Vec<(&'static str, Vec<&'static Resource>)>)> {
+    let mut groups: Vec<(&'static str, Vec<(&'static str, Vec<&'static Resource>)>)> = Vec::new();
+    for resource in resources::all().iter().filter(|resource| !resource.group.is_empty()) {
+        let group = find_or_push(&mut groups, resource.group);
+        let version = find_or_push(group, resource.version);
+        version.push(resource);
+    }
+    groups
+}
+
+fn find_or_push<'a, T: Default>(list: &'a mut Vec<(&'static str, T)>, name: &'static str) -> &'a mut T {
+    let place = list.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
+        list.push((name, T::default()));
+        list.len() - 1
+    });
+    &mut list[place].1
+}
+
+/// Which discovery format an `Accept` header asks for.
+enum Wanted {
+    Legacy,
+    Aggregated(aggregated::Version),
+}
+
+fn wanted(accept: Option<&str>) -> Result<Wanted, Status> {
+    let Some(accept) = accept else {
+        return Ok(Wanted::Legacy);
+    };
+    for clause in clauses(accept) {
+        if !clause.takes("application", "json") {
+            continue;
+        }
+        match (clause.parameter("as"), clause.parameter("g")) {
+            ("", _) => return Ok(Wanted::Legacy),
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io") => match clause.parameter("v") {
+                "v2" => return Ok(Wanted::Aggregated(aggregated::Version::V2)),
+                "v2beta1" => return Ok(Wanted::Aggregated(aggregated::Version::V2Beta1)),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    // YAML and protobuf clients of these documents do not exist; a Table of them neither.
+    if clauses(accept).iter().any(|clause| is_object(clause)) {
+        Ok(Wanted::Legacy)
+    } else {
+        Err(not_acceptable())
+    }
+}
+
+fn is_object(clause: &Clause<'_>) -> bool {
+    clause.takes("application", "json") || clause.takes("application", "yaml")
+}
+
+/// `GET /`: the paths that are served.
+pub(super) fn root() -> Response {
+    json(StatusCode::OK, legacy::root().body.clone())
+}
+
+/// `GET /api`.
+pub(super) fn versions(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
+    match wanted(accept)? {
+        Wanted::Legacy => Ok(json(StatusCode::OK, legacy::versions().body.clone())),
+        Wanted::Aggregated(version) => Ok(aggregated_answer(aggregated::core(version), version, headers)),
+    }
+}
+
+/// `GET /apis`.
+pub(super) fn groups(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
+    match wanted(accept)? {
+        Wanted::Legacy => Ok(json(StatusCode::OK, legacy::groups().body.clone())),
+        Wanted::Aggregated(version) => Ok(aggregated_answer(aggregated::named(version), version, headers)),
+    }
+}
+
+/// `GET /apis/GROUP`.
+pub(super) fn group(group: &str, accept: Option<&str>) -> Result<Response, Status> {
+    wanted(accept)?;
+    Ok(json(StatusCode::OK, legacy::group(group)))
+}
+
+/// `GET /api/v1`, `GET /apis/GROUP/VERSION`.
+pub(super) fn resources(group: &str, version: &str, accept: Option<&str>) -> Result<Response, Status> {
+    wanted(accept)?;
+    Ok(json(StatusCode::OK, legacy::resources(group, version)))
+}
+
+fn aggregated_answer(document: &'static Document, version: aggregated::Version, headers: &HeaderMap) -> Response {
+    let mut response = match_etag(&document.etag, headers).unwrap_or_else(|| {
+        let mut response = json(StatusCode::OK, document.body.clone());
+        let media_type = HeaderValue::from_static(version.media_type());
+        response.headers_mut().insert(header::CONTENT_TYPE, media_type);
+        response
+    });
+    let headers = response.headers_mut();
+    if let Ok(etag) = HeaderValue::from_str(&document.etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
+
+/// 304 when `If-None-Match` names `etag` (which bears its quotes).
+pub(super) fn match_etag(etag: &str, headers: &HeaderMap) -> Option<Response> {
+    let asked = headers.get(header::IF_NONE_MATCH)?.to_str().ok()?;
+    if !asked.split(',').any(|one| one.trim().trim_start_matches("W/") == etag) {
+        return None;
+    }
+    let mut response = http::Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    Some(response)
+}

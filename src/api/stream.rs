@@ -1,0 +1,256 @@
+//! Guards against clients that do not read: of a connection's socket, and of one HTTP/2 stream among others.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::body::{Body, BodyError};
+
+/// A socket whose writes fail once the peer has taken nothing for `patience`, so that a connection to a client that
+/// does not read ends. Reads are left alone.
+pub(super) struct Patient<S> {
+    inner: S,
+    patience: Duration,
+    /// Runs while a write is waiting.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    pub(super) fn new(inner: S, patience: Duration) -> Self {
+        Self {
+            inner,
+            patience,
+            waiting: None,
+        }
+    }
+
+    fn judge<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.waiting = None;
+            return result;
+        }
+        let patience = self.patience;
+        let waiting = self
+            .waiting
+            .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + patience)));
+        ready!(waiting.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.judge(cx, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.judge(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.inner).poll_flush(cx);
+        self.judge(cx, result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.judge(cx, result)
+    }
+}
+
+tokio::task_local! {
+    /// The HTTP/2 stream that the running task serves.
+    static STREAM: Arc<StreamState>;
+}
+
+/// Shared by the task of one HTTP/2 stream and the body that it sends.
+#[derive(Debug, Default)]
+struct StreamState {
+    /// Frames that were handed over so far.
+    frames: AtomicU64,
+    /// The last frame is still in hyper's hands: it waits for the client's window.
+    waiting: AtomicBool,
+}
+
+/// Spawns the tasks of HTTP/2 streams, each under a watch: a stream that has data waiting and whose client takes none of
+/// it for `patience` is dropped, which resets it and leaves the connection's other streams alone.
+#[derive(Debug, Clone)]
+pub(super) struct StreamExecutor {
+    pub(super) patience: Duration,
+}
+
+impl<F> hyper::rt::Executor<F> for StreamExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        let state = Arc::new(StreamState::default());
+        let watched = Watched {
+            future,
+            state: state.clone(),
+            patience: self.patience,
+            stalled: None,
+        };
+        tokio::spawn(STREAM.scope(state, watched));
+    }
+}
+
+pin_project! {
+    struct Watched<F> {
+        #[pin]
+        future: F,
+        state: Arc<StreamState>,
+        patience: Duration,
+        // The frame that waits, and until when.
+        stalled: Option<(u64, Pin<Box<Sleep>>)>,
+    }
+}
+
+impl<F: Future> Future for Watched<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.future.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if !this.state.waiting.load(Ordering::Relaxed) {
+            *this.stalled = None;
+            return Poll::Pending;
+        }
+        let frame = this.state.frames.load(Ordering::Relaxed);
+        if this.stalled.as_ref().is_none_or(|(stalled, _)| *stalled != frame) {
+            *this.stalled = Some((frame, Box::pin(sleep_until(Instant::now() + *this.patience))));
+        }
+        match this.stalled {
+            Some((_, patience)) => patience.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Largest frame handed to an HTTP/2 stream, bytes. What hyper holds of a stream whose client does not read is at most
+/// two of them; slices that are larger are cut, which copies nothing.
+const STREAM_FRAME_MAX: usize = 64 * 1024;
+
+/// A body that tells its stream's task when data waits.
+pub(super) struct Guarded {
+    body: Body,
+    stream: Option<Arc<StreamState>>,
+    rest: Bytes,
+}
+
+impl Guarded {
+    /// To be called in the task that serves the request.
+    pub(super) fn new(body: Body) -> Self {
+        Self {
+            body,
+            stream: STREAM.try_with(Arc::clone).ok(),
+            rest: Bytes::new(),
+        }
+    }
+}
+
+impl HttpBody for Guarded {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let Some(stream) = &this.stream else {
+            return Pin::new(&mut this.body).poll_frame(cx);
+        };
+        stream.waiting.store(false, Ordering::Relaxed);
+        if this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let data = this.rest.split_to(this.rest.len().min(STREAM_FRAME_MAX));
+        stream.frames.fetch_add(1, Ordering::Relaxed);
+        stream.waiting.store(true, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let hint = self.body.size_hint();
+        match hint.exact() {
+            Some(exact) => SizeHint::with_exact(exact + self.rest.len() as u64),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_takes_nothing_fails_its_writer() {
+        use tokio::io::AsyncWriteExt as _;
+        let (ours, _theirs) = tokio::io::duplex(16);
+        let mut ours = Patient::new(ours, Duration::from_secs(60));
+        let begun = Instant::now();
+        let error = ours.write_all(&[0; 64]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_dropped_when_a_handed_frame_waits_and_lives_while_nothing_waits() {
+        let stream = |hands: bool| {
+            let state = Arc::new(StreamState::default());
+            let inner = state.clone();
+            let future = std::future::poll_fn(move |_| {
+                inner.waiting.store(hands, Ordering::Relaxed);
+                Poll::<()>::Pending
+            });
+            Watched {
+                future,
+                state,
+                patience: Duration::from_secs(60),
+                stalled: None,
+            }
+        };
+        let begun = Instant::now();
+        stream(true).await;
+        assert_eq!(begun.elapsed().as_secs(), 60);
+        let idle = tokio::time::timeout(Duration::from_secs(600), stream(false)).await;
+        assert!(idle.is_err());
+    }
+}
