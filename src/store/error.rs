@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use super::Object;
+
 /// Bytes on disk that are not what was written.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[error("{file}: damaged at offset {offset}: {reason}")]
@@ -24,3 +26,105 @@ impl Damaged {
         }
     }
 }
+
+/// Why a data directory cannot be opened. Nothing in it was changed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Another process holds the lock.
+    #[error("{directory} is in use by another flatkube process; stop it first, or choose another data directory")]
+    InUse {
+        /// The data directory.
+        directory: String,
+    },
+    /// Written by a newer flatkube.
+    #[error("{file} has format version {found}, this program reads up to {supported}; use the newer flatkube that wrote it")]
+    NewerFormat {
+        /// The file.
+        file: String,
+        /// Its version.
+        found: u32,
+        /// The newest version known here.
+        supported: u32,
+    },
+    /// Synced bytes have changed.
+    #[error("{0}; nothing was changed: restore the directory from a copy, or look closer with `flatkube store verify`")]
+    Damaged(#[from] Damaged),
+    /// No space for the files that a start needs.
+    #[error("no space left on the device of {directory}: free some and start again; nothing was lost")]
+    NoSpace {
+        /// The data directory.
+        directory: String,
+    },
+    /// The operating system refused something.
+    #[error("{file}: cannot {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Why a write was not made. Nothing of it is visible or will be after a restart, except for [`WriteError::Failed`].
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The precondition does not hold.
+    #[error("the precondition does not hold")]
+    Conflict {
+        /// What is there instead; `None`: nothing.
+        current: Option<Box<Object>>,
+    },
+    /// No space for another segment of the log. Reads go on; deletes may still pass.
+    #[error("no space left on the device of the data directory")]
+    NoSpace,
+    /// Larger than a record may be.
+    #[error("the record would have {bytes} bytes, more than {max}")]
+    TooLarge {
+        /// Length of the record.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A key or resource name of a form that the store does not take.
+    #[error("not a key: {0:?}")]
+    Key(String),
+    /// The current version could not be read.
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The disk failed while this write was under way: it is unknown whether a restart will find it. Nothing is
+    /// accepted any more.
+    #[error("the disk failed, nothing is written any more: {0}")]
+    Failed(String),
+}
+
+/// Why a past revision cannot be read.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum HistoryError {
+    /// Records of this resource that are needed for it were discarded.
+    #[error("revision is too old: the newest discarded one is {floor}, the current one {current}")]
+    TooOld {
+        /// Newest discarded revision of the resource.
+        floor: u64,
+        /// Newest published revision.
+        current: u64,
+    },
+    /// Not reached yet.
+    #[error("revision is not reached yet, the current one is {current}")]
+    Future {
+        /// Newest published revision.
+        current: u64,
+    },
+    /// History could not be read.
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
+}
+
+/// Why an [`Archiver`](super::Archiver) could not archive an object.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct ArchiveError(pub String);

@@ -1,0 +1,82 @@
+//! What can be tuned. Tests make everything tiny; a server changes durability and history.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When a write counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// It is on disk: `fdatasync` before the answer.
+    #[default]
+    Fsync,
+    /// It is in the kernel's page cache. A crash of the process loses nothing; a crash of the machine may lose the
+    /// newest writes, and after any unclean end revisions jump by 2^32 and history restarts, so that no client meets a
+    /// revision twice.
+    Os,
+}
+
+/// Called with the reason when the disk failed in a way after which nothing may be acknowledged any more.
+pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Settings of a store.
+#[derive(Clone)]
+pub struct Options {
+    /// When a write counts as done.
+    pub durability: Durability,
+    /// The most bytes of log that are kept as history. Beyond it the oldest segments go, whoever reads them.
+    pub history_bytes: u64,
+    /// Segments are kept at least this long after they were sealed ...
+    pub history_age: Duration,
+    /// ... and while the log has less than this many bytes.
+    pub history_bytes_min: u64,
+    /// Bytes of a full-grown log segment. The first ones are smaller ([`Options::segment_bytes_first`]) and double.
+    pub segment_bytes: u32,
+    /// Bytes of the first log segment of a new store.
+    pub segment_bytes_first: u32,
+    /// Bytes at which a shelf part is closed and the next begun.
+    pub part_bytes: u64,
+    /// A resource is shelved when its delta has this many bytes in the log, and at least a quarter of its shelf ...
+    pub shelve_min_bytes: u64,
+    /// ... or when it was not written for this long.
+    pub shelve_quiet: Duration,
+    /// Shelf parts are written in steps of this many bytes, each synced, ...
+    pub shelve_step_bytes: usize,
+    /// ... with this pause between them, so that syncs of the log are not stalled.
+    pub shelve_pause: Duration,
+    /// Writes that wait for the committer hold at most this many bytes together; further writers wait.
+    pub queue_bytes_max: usize,
+    /// The most bytes of records that are written and synced at once.
+    pub batch_bytes_max: usize,
+    /// Idle time after which the log says that it is synced.
+    pub idle_marker: Duration,
+    /// Shelve and retire on a thread of its own. `false`: only when [`Store::maintain`](super::Store::maintain) is called.
+    pub background: bool,
+    /// What to do when the disk failed. The default aborts the process: its memory may hold what the disk does not.
+    pub on_fatal: OnFatal,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            durability: Durability::Fsync,
+            history_bytes: 4 << 30,
+            history_age: Duration::from_secs(300),
+            history_bytes_min: 64 << 20,
+            segment_bytes: 64 << 20,
+            segment_bytes_first: 4 << 20,
+            part_bytes: 16 << 20,
+            shelve_min_bytes: 256 << 10,
+            shelve_quiet: Duration::from_secs(1),
+            shelve_step_bytes: 1 << 20,
+            shelve_pause: Duration::from_millis(2),
+            queue_bytes_max: 64 << 20,
+            batch_bytes_max: 4 << 20,
+            idle_marker: Duration::from_millis(10),
+            background: true,
+            on_fatal: Arc::new(|reason| {
+                tracing::error!(reason, "the disk failed: ending the process, nothing is acknowledged any more");
+                std::process::abort();
+            }),
+        }
+    }
+}
