@@ -19,8 +19,12 @@ mod cell;
 mod error;
 mod footer;
 pub mod frame;
+pub mod manifest;
 pub mod object;
+mod posting;
 pub mod segment;
+pub mod shelf;
+mod shelf_builder;
 pub mod sidecar;
 
 pub use error::{FormatError, Reason};

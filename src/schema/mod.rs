@@ -1,1 +1,21 @@
-//! Shapes of the built-in kinds, made by `build.rs`.
+//! Shapes of the built-in kinds, made by `build.rs`: fields, types, list and merge keys, defaults and descriptions in one
+//! block of bytes ([`Schema`], [`Field`], [`Type`]); decoding and checking by them; the OpenAPI documents they make.
+
+mod blob;
+mod decode;
+mod describe;
+pub mod openapi;
+mod shape;
+
+pub use decode::{Decoded, Expected, FieldValidation, Rejected, Syntax, decode};
+pub use shape::{Element, Field, ListType, Schema, Shape, Type};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_blob_is_the_one_this_code_reads() {
+        assert!(blob::BUILT_IN.is_sound());
+    }
+}

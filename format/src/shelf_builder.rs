@@ -1,0 +1,326 @@
+//! Makes a part of a shelf.
+
+use crate::bytes::pad;
+use crate::posting::{PostingKind, posting_hash};
+use crate::shelf::{
+    AS_OF_AT, BLOCK_LEN, COUNT_AT, HEADER_ALIGN, HEADER_CRC_AT, HEADER_FIXED_LEN, INDEX_CRC_AT, INDEX_ENTRY_LEN,
+    LENGTHS_AT, Lengths, MAGIC, PART_LEN_MAX, REGION_ALIGN, RESOURCE_LEN_AT, STORE_AT, TABLE_ENTRY_LEN, VERSION,
+};
+use crate::{FormatError, Reason, sidecar};
+
+/// Collects the objects of one part, in list order.
+#[derive(Debug)]
+pub struct ShelfBuilder {
+    store: u128,
+    resource: String,
+    as_of: u64,
+    json: Vec<u8>,
+    sidecars: Vec<u8>,
+    keys: Vec<u8>,
+    index: Vec<u8>,
+    count: u32,
+    last_key_at: usize,
+    /// (hash, ordinal), sorted only at the end
+    postings: Vec<(u64, u32)>,
+}
+
+impl ShelfBuilder {
+    /// An empty part of `resource`, which will hold the effect of every write up to and including revision `as_of`.
+    pub fn new(store: u128, resource: &str, as_of: u64) -> Self {
+        Self {
+            store,
+            resource: resource.to_owned(),
+            as_of,
+            json: Vec::new(),
+            sidecars: Vec::new(),
+            keys: Vec::new(),
+            index: Vec::new(),
+            count: 0,
+            last_key_at: 0,
+            postings: Vec::new(),
+        }
+    }
+
+    /// Adds an object: its stored JSON (digits included) and its sidecar, from which the postings are made.
+    ///
+    /// # Errors
+    /// [`Reason::Order`] when `key` is not above the one before; [`Reason::Limit`] when the part would exceed
+    /// [`PART_LEN_MAX`]; what [`sidecar::access`] says of the sidecar. The builder is then as it was before.
+    pub fn push(
+        &mut self,
+        key: &str,
+        revision: u64,
+        shape: u32,
+        json: &[u8],
+        archive: &[u8],
+    ) -> Result<(), FormatError> {
+        let last_key = self.keys.get(self.last_key_at..).unwrap_or_default();
+        if key.as_bytes() <= last_key {
+            return Err(FormatError::new(0, Reason::Order { field: "key" }));
+        }
+        let sidecar = sidecar::access(archive)?;
+        let posting_count = sidecar.labels.len() * 2 + sidecar.fields.len();
+        let len = [
+            key.len(),
+            json.len(),
+            archive.len(),
+            posting_count * (TABLE_ENTRY_LEN + 4),
+        ]
+        .into_iter()
+        .fold(self.len_estimate() + INDEX_ENTRY_LEN, usize::saturating_add);
+        if len > PART_LEN_MAX {
+            let (value, limit) = (len as u64, PART_LEN_MAX as u64);
+            return Err(FormatError::new(
+                0,
+                Reason::Limit {
+                    field: "part length",
+                    value,
+                    limit,
+                },
+            ));
+        }
+
+        if self.count > 0 {
+            self.json.push(b',');
+        }
+        let spans = [
+            (self.keys.len(), key.len()),
+            (self.json.len(), json.len()),
+            (self.sidecars.len(), archive.len()),
+        ];
+        for (offset, len) in spans {
+            self.index.extend_from_slice(&(offset as u32).to_le_bytes());
+            self.index.extend_from_slice(&(len as u32).to_le_bytes());
+        }
+        self.index.extend_from_slice(&revision.to_le_bytes());
+        self.index.extend_from_slice(&shape.to_le_bytes());
+        self.index.extend_from_slice(&0u32.to_le_bytes());
+        self.last_key_at = self.keys.len();
+        self.keys.extend_from_slice(key.as_bytes());
+        self.json.extend_from_slice(json);
+        self.sidecars.extend_from_slice(archive);
+        for label in sidecar.labels.iter() {
+            self.postings
+                .push((posting_hash(PostingKind::Label, &label.name, &label.value), self.count));
+            self.postings
+                .push((posting_hash(PostingKind::LabelName, &label.name, ""), self.count));
+        }
+        for field in sidecar.fields.iter() {
+            self.postings
+                .push((posting_hash(PostingKind::Field, &field.name, &field.value), self.count));
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Objects so far.
+    pub const fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// At most this many bytes will come of what was pushed so far.
+    pub fn len_estimate(&self) -> usize {
+        let blocks = (self.json.len() + self.sidecars.len()).div_ceil(BLOCK_LEN);
+        (HEADER_FIXED_LEN + self.resource.len()).next_multiple_of(HEADER_ALIGN)
+            + self.json.len()
+            + self.sidecars.len()
+            + self.keys.len()
+            + self.index.len()
+            + self.postings.len() * (TABLE_ENTRY_LEN + 4)
+            + blocks * 4
+            + 3 * REGION_ALIGN
+    }
+
+    /// The file, in slices to be written one after the other: header, JSON, sidecars, and all that is behind them.
+    pub fn finish(mut self) -> Vec<Vec<u8>> {
+        self.postings.sort_unstable();
+        // one object may have two postings of one hash
+        self.postings.dedup();
+        let runs = || self.postings.chunk_by(|a, b| a.0 == b.0);
+        let lengths = Lengths {
+            resource: self.resource.len(),
+            json: self.json.len(),
+            sidecars: self.sidecars.len(),
+            keys: self.keys.len(),
+            count: self.count as usize,
+            hashes: runs().count(),
+            ordinals: self.postings.len(),
+        };
+        let regions = lengths.regions();
+
+        let mut tail = Vec::with_capacity(regions.end - regions.sidecars_end);
+        tail.resize(regions.keys - regions.sidecars_end, 0);
+        tail.extend_from_slice(&self.keys);
+        tail.resize(regions.index - regions.sidecars_end, 0);
+        tail.extend_from_slice(&self.index);
+        let mut first = 0u32;
+        for run in runs() {
+            tail.extend_from_slice(&run[0].0.to_le_bytes());
+            tail.extend_from_slice(&first.to_le_bytes());
+            tail.extend_from_slice(&(run.len() as u32).to_le_bytes());
+            first += run.len() as u32;
+        }
+        for (_, ordinal) in &self.postings {
+            tail.extend_from_slice(&ordinal.to_le_bytes());
+        }
+        for crc in block_crcs(&self.json, &self.sidecars) {
+            tail.extend_from_slice(&crc.to_le_bytes());
+        }
+        debug_assert_eq!(
+            regions.sidecars_end + tail.len(),
+            regions.end,
+            "the regions as laid out"
+        );
+
+        let mut header = vec![0; HEADER_FIXED_LEN];
+        header.extend_from_slice(self.resource.as_bytes());
+        pad(&mut header, HEADER_ALIGN);
+        let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(12, &(regions.json as u32).to_le_bytes());
+        put(STORE_AT, &self.store.to_le_bytes());
+        put(AS_OF_AT, &self.as_of.to_le_bytes());
+        put(COUNT_AT, &self.count.to_le_bytes());
+        put(RESOURCE_LEN_AT, &(self.resource.len() as u32).to_le_bytes());
+        let lengths = [
+            lengths.json,
+            lengths.sidecars,
+            lengths.keys,
+            lengths.hashes,
+            lengths.ordinals,
+            BLOCK_LEN,
+        ];
+        for (index, len) in lengths.into_iter().enumerate() {
+            put(LENGTHS_AT + index * 4, &(len as u32).to_le_bytes());
+        }
+        put(INDEX_CRC_AT, &crc32fast::hash(&tail).to_le_bytes());
+        let crc = Lengths::header_crc(&header);
+        header[HEADER_CRC_AT..HEADER_FIXED_LEN].copy_from_slice(&crc.to_le_bytes());
+        vec![header, self.json, self.sidecars, tail]
+    }
+}
+
+/// One checksum for each block of the two regions seen as one.
+fn block_crcs(json: &[u8], sidecars: &[u8]) -> Vec<u32> {
+    let mut crcs = Vec::new();
+    let mut hasher = crc32fast::Hasher::new();
+    let mut filled = 0;
+    for mut region in [json, sidecars] {
+        while let Some((piece, rest)) = region.split_at_checked(region.len().min(BLOCK_LEN - filled))
+            && !piece.is_empty()
+        {
+            hasher.update(piece);
+            filled += piece.len();
+            region = rest;
+            if filled == BLOCK_LEN {
+                crcs.push(std::mem::take(&mut hasher).finalize());
+                filled = 0;
+            }
+        }
+    }
+    if filled > 0 {
+        crcs.push(hasher.finalize());
+    }
+    crcs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shelf::Shelf;
+    use crate::sidecar::{Pair, Sidecar};
+
+    fn sidecar(app: &str) -> Vec<u8> {
+        let pair = |name: &str, value: &str| Pair {
+            name: name.into(),
+            value: value.into(),
+        };
+        Sidecar {
+            labels: vec![pair("app", app)],
+            fields: vec![pair("status.phase", "Running")],
+            ..Sidecar::default()
+        }
+        .archive()
+    }
+
+    fn part(count: usize) -> Vec<u8> {
+        let mut builder = ShelfBuilder::new(7, "pods", 99);
+        for index in 0..count {
+            let app = if index % 3 == 0 { "shop" } else { "bank" };
+            let json = format!(r#"{{"metadata":{{"name":"{index}"}}}}"#);
+            builder
+                .push(
+                    &format!("a/{index:05}"),
+                    index as u64,
+                    4,
+                    json.as_bytes(),
+                    &sidecar(app),
+                )
+                .unwrap();
+        }
+        let estimate = builder.len_estimate();
+        let bytes = builder.finish().concat();
+        assert!(bytes.len() <= estimate);
+        bytes
+    }
+
+    #[test]
+    fn a_part_gives_back_its_objects_by_ordinal_key_and_posting() {
+        let bytes = part(3000);
+        let shelf = Shelf::open(&bytes).unwrap();
+        shelf.verify(&bytes).unwrap();
+        assert!(shelf.block_count() > 2);
+        assert_eq!(
+            (shelf.count(), shelf.as_of(), shelf.resource(&bytes)),
+            (3000, 99, "pods")
+        );
+        assert_eq!(shelf.find(&bytes, "a/00017"), Ok(17));
+        assert_eq!(shelf.find(&bytes, "a/00017x"), Err(18));
+        assert_eq!(shelf.key(&bytes, 17), "a/00017");
+        let entry = shelf.entry(&bytes, 17);
+        assert_eq!((entry.revision, entry.shape), (17, 4));
+        assert_eq!(&bytes[entry.json], br#"{"metadata":{"name":"17"}}"#);
+        assert_eq!(&bytes[entry.sidecar], sidecar("bank"));
+        let run = shelf.json_run(&bytes, 1..3);
+        assert_eq!(&bytes[run], br#"{"metadata":{"name":"1"}},{"metadata":{"name":"2"}}"#);
+        assert!(shelf.json_run(&bytes, 5..5).is_empty());
+        let postings = shelf.postings(&bytes, posting_hash(PostingKind::Label, "app", "shop"));
+        assert_eq!(postings.len(), 1000);
+        assert!(postings.iter().all(|ordinal| ordinal % 3 == 0));
+        assert!(postings.contains(999) && !postings.contains(1000));
+        assert_eq!(postings.within(10, 20).iter().collect::<Vec<_>>(), [12, 15, 18]);
+        assert_eq!(
+            shelf
+                .postings(&bytes, posting_hash(PostingKind::LabelName, "app", ""))
+                .len(),
+            3000
+        );
+        assert!(
+            shelf
+                .postings(&bytes, posting_hash(PostingKind::Label, "app", "none"))
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn an_empty_part_opens() {
+        let bytes = part(0);
+        let shelf = Shelf::open(&bytes).unwrap();
+        shelf.verify(&bytes).unwrap();
+        assert!(shelf.is_empty() && shelf.block_count() == 0);
+        assert_eq!(shelf.find(&bytes, "a"), Err(0));
+    }
+
+    #[test]
+    fn keys_out_of_order_are_refused() {
+        let mut builder = ShelfBuilder::new(7, "pods", 1);
+        let archive = sidecar("x");
+        builder.push("b", 1, 0, b"{}", &archive).unwrap();
+        for key in ["a", "b", ""] {
+            let error = builder.push(key, 1, 0, b"{}", &archive).unwrap_err();
+            assert_eq!(error.reason, Reason::Order { field: "key" });
+        }
+        builder.push("b/", 1, 0, b"{}", &archive).unwrap();
+    }
+}
