@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::bytes::{array_at, pad, slice, text, u16_at, u32_at, u64_at};
+use crate::bytes::{array_at, slice, text, u16_at, u32_at, u64_at};
 use crate::sidecar::{digit_count, digits};
 use crate::{FormatError, Reason};
 
@@ -570,11 +570,6 @@ pub fn view(segment: &[u8], offset: usize) -> Result<Record<'_>, FormatError> {
         crc: u32_at(header, HEADER_CRC_AT),
         synced: u32_at(header, SYNCED_AT),
     })
-}
-
-/// Pads a buffer of records to the records' alignment; for writers that put something else between them.
-pub fn align(out: &mut Vec<u8>) {
-    pad(out, ALIGN);
 }
 
 #[cfg(test)]

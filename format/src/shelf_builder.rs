@@ -207,9 +207,8 @@ fn block_crcs(json: &[u8], sidecars: &[u8]) -> Vec<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let mut filled = 0;
     for mut region in [json, sidecars] {
-        while let Some((piece, rest)) = region.split_at_checked(region.len().min(BLOCK_LEN - filled))
-            && !piece.is_empty()
-        {
+        while !region.is_empty() {
+            let (piece, rest) = region.split_at(region.len().min(BLOCK_LEN - filled));
             hasher.update(piece);
             filled += piece.len();
             region = rest;

@@ -1,0 +1,7 @@
+//! Properties of the format, tested on arbitrary things.
+
+mod arbitrary_bytes;
+mod damage;
+mod exercise;
+mod generate;
+mod round_trip;
