@@ -1,7 +1,10 @@
 //! From the bytes of a request to an object of a known kind, with kube-apiserver's findings and refusals.
 
-use super::shape::Schema;
-use serde_json::Value;
+use super::json_syntax;
+use super::shape::{Schema, Type};
+use super::walk::{Outcome, Walker, Wording};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// The query parameter `fieldValidation`: what is done about unknown and duplicate fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -66,6 +69,8 @@ pub struct Rejected {
 
 /// Decodes `body` as an object of the kind that `expected` names. An empty `kind` or `apiVersion` is filled in.
 ///
+/// One pass over the body; a second one only to word a refusal.
+///
 /// # Errors
 /// [`Rejected`], with the message that kube-apiserver gives: not JSON, another kind, a value of the wrong type, and with
 /// [`FieldValidation::Strict`] unknown and duplicate fields.
@@ -75,17 +80,342 @@ pub fn decode(
     expected: &Expected<'_>,
     validation: FieldValidation,
 ) -> Result<Decoded, Rejected> {
-    let _ = (
-        syntax,
-        expected,
-        validation,
-        Schema::of(expected.group, expected.version, expected.kind),
-    );
-    let value = serde_json::from_slice(body).map_err(|error| Rejected {
-        message: error.to_string(),
-    })?;
+    let Some(schema) = Schema::of(expected.group, expected.version, expected.kind) else {
+        return Err(Rejected {
+            message: format!("no schema of {} is known", expected.kind),
+        });
+    };
+    decode_as(body, syntax, expected, schema, validation)
+}
+
+/// [`decode`] by a schema that is at hand.
+pub fn decode_as(
+    body: &[u8],
+    syntax: Syntax,
+    expected: &Expected<'_>,
+    schema: Schema<'_>,
+    validation: FieldValidation,
+) -> Result<Decoded, Rejected> {
+    let attentive = validation != FieldValidation::Ignore;
+    let (mut value, findings) = match read(body, syntax, schema, attentive) {
+        Outcome::Value(value, findings) => (value, findings),
+        Outcome::WrongType(text) => return Err(refuse(body, syntax, expected, schema, text)),
+        Outcome::Malformed(text) => return Err(unrecognized(expected, body, &parse_error(syntax, &text))),
+    };
+    let api_version = api_version(expected);
+    let object = value
+        .as_object_mut()
+        .ok_or_else(|| unrecognized(expected, body, "not an object"))?;
+    let kind = fill(object, "kind", expected.kind);
+    let version = fill(object, "apiVersion", &api_version);
+    if kind != expected.kind || version != api_version {
+        return Err(foreign(body, syntax, expected, &version, &kind));
+    }
+    if validation == FieldValidation::Strict && !findings.is_empty() {
+        let text = format!("strict decoding error: {}", findings.join(", "));
+        return Err(cannot_be_handled(expected, expected.version, expected.kind, &text));
+    }
     Ok(Decoded {
         value,
-        warnings: Vec::new(),
+        warnings: if validation == FieldValidation::Warn {
+            findings
+        } else {
+            Vec::new()
+        },
     })
 }
+
+/// What [`check`] says of an object that is not one of its kind.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Misfit(pub String);
+
+/// Checks an object that is already a value, the result of a patch, by its schema; drops unknown fields, resolves nulls.
+///
+/// `from_maps`: wrong types are worded as the converter from untyped maps words them (strategic merge), otherwise as Go's
+/// JSON decoder does.
+///
+/// # Errors
+/// The text for the detail of a Status: a wrong type, or with [`FieldValidation::Strict`] unknown fields.
+pub fn check(
+    value: Value,
+    schema: Schema<'_>,
+    validation: FieldValidation,
+    from_maps: bool,
+) -> Result<Decoded, Misfit> {
+    let wording = if from_maps { Wording::Converter } else { Wording::Json };
+    let walker = Walker::new(wording, validation != FieldValidation::Ignore);
+    let (value, findings) = match walker.run(Type::Schema(schema), value) {
+        Outcome::Value(value, findings) => (value, findings),
+        Outcome::WrongType(text) | Outcome::Malformed(text) => return Err(Misfit(text)),
+    };
+    if validation == FieldValidation::Strict && !findings.is_empty() {
+        return Err(Misfit(format!("strict decoding error: {}", findings.join(", "))));
+    }
+    Ok(Decoded {
+        value,
+        warnings: if validation == FieldValidation::Warn {
+            findings
+        } else {
+            Vec::new()
+        },
+    })
+}
+
+/// Decodes JSON of no known kind (the body of a patch), with findings about duplicate keys, as `map[string]interface {}`.
+///
+/// # Errors
+/// Go's text for what is not JSON, or not an object.
+pub(crate) fn decode_object(body: &[u8]) -> Result<(Map<String, Value>, Vec<String>), String> {
+    match read_json(body, Type::Any, true) {
+        Outcome::Value(Value::Object(object), findings) => Ok((object, findings)),
+        Outcome::Value(other, _) => Err(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go_word(&other)
+        )),
+        Outcome::WrongType(text) | Outcome::Malformed(text) => Err(text),
+    }
+}
+
+/// Go's word for the kind of a JSON value.
+pub(crate) fn go_word(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn read(body: &[u8], syntax: Syntax, schema: Schema<'_>, attentive: bool) -> Outcome {
+    match syntax {
+        Syntax::Json => read_json(body, Type::Schema(schema), attentive),
+        Syntax::Yaml => read_yaml(body, Type::Schema(schema), attentive),
+    }
+}
+
+/// Reads JSON. Text that is not UTF-8 is read as Go reads it, with replacement characters.
+fn read_json(body: &[u8], ty: Type<'_>, attentive: bool) -> Outcome {
+    let first = read_json_once(body, ty, attentive);
+    let Outcome::Malformed(text) = first else { return first };
+    if let Some(fault) = json_syntax::fault(body) {
+        return Outcome::Malformed(fault);
+    }
+    match String::from_utf8_lossy(body) {
+        Cow::Owned(repaired) => read_json_once(repaired.as_bytes(), ty, attentive),
+        Cow::Borrowed(_) => Outcome::Malformed(text),
+    }
+}
+
+fn read_json_once(body: &[u8], ty: Type<'_>, attentive: bool) -> Outcome {
+    let mut source = serde_json::Deserializer::from_slice(body);
+    let mut walker = Walker::new(Wording::Json, attentive);
+    let result = walker
+        .start(ty, &mut source)
+        .and_then(|value| source.end().map(|()| value));
+    walker.finish(result.map_err(|error| error.to_string()))
+}
+
+/// Reads one YAML document. Keys that come twice reach the pass as such.
+fn read_yaml(body: &[u8], ty: Type<'_>, attentive: bool) -> Outcome {
+    let mut walker = Walker::new(Wording::Json, attentive);
+    let Ok(text) = std::str::from_utf8(body) else {
+        return Outcome::Malformed("yaml: invalid UTF-8".to_owned());
+    };
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+        with_snippet: false,
+    };
+    let result =
+        serde_saphyr::with_deserializer_from_str_with_options(text, options, |source| walker.start(ty, source));
+    walker.finish(result.map_err(|error| error.to_string()))
+}
+
+fn parse_error(syntax: Syntax, text: &str) -> String {
+    match syntax {
+        Syntax::Json => format!("couldn't get version/kind; json parse error: {text}"),
+        Syntax::Yaml => format!("error converting YAML to JSON: {text}"),
+    }
+}
+
+/// The value of a field of the type's head; filled in when it is missing or empty.
+fn fill(object: &mut Map<String, Value>, name: &str, default: &str) -> String {
+    match object.get(name).and_then(Value::as_str) {
+        None | Some("") => {
+            object.insert(name.to_owned(), Value::String(default.to_owned()));
+            default.to_owned()
+        }
+        Some(value) => value.to_owned(),
+    }
+}
+
+fn api_version(expected: &Expected<'_>) -> String {
+    match expected.group {
+        "" => expected.version.to_owned(),
+        group => format!("{group}/{}", expected.version),
+    }
+}
+
+fn cannot_be_handled(expected: &Expected<'_>, version: &str, kind: &str, why: &str) -> Rejected {
+    Rejected {
+        message: format!(
+            "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
+            expected.kind
+        ),
+    }
+}
+
+fn unrecognized(expected: &Expected<'_>, body: &[u8], why: &str) -> Rejected {
+    const SHOWN: usize = 30;
+    let cut = &body[..body.len().min(SHOWN)];
+    let dots = if body.len() > SHOWN { " ..." } else { "" };
+    let summary = match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(cut)),
+        Some(_) => cut.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + dots,
+    };
+    Rejected {
+        message: format!(
+            "the object provided is unrecognized (must be of type {}): {why} ({summary})",
+            expected.kind
+        ),
+    }
+}
+
+/// A wrong type was found; says so, unless what is wrong is the head of the object.
+fn refuse(body: &[u8], syntax: Syntax, expected: &Expected<'_>, schema: Schema<'_>, text: String) -> Rejected {
+    const HEAD: &str =
+        r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let Outcome::Value(value, _) = (match syntax {
+        Syntax::Json => read_json(body, Type::Any, false),
+        Syntax::Yaml => read_yaml(body, Type::Any, false),
+    }) else {
+        return cannot_be_handled(expected, expected.version, expected.kind, &text);
+    };
+    let Some(object) = value.as_object() else {
+        let why = format!(
+            "json: cannot unmarshal {} into Go value of type {HEAD}",
+            go_word(&value)
+        );
+        return unrecognized(expected, body, &parse_error(Syntax::Json, &why));
+    };
+    for name in ["apiVersion", "kind"] {
+        if let Some(other) = object.get(name).filter(|value| !value.is_string() && !value.is_null()) {
+            let why = format!(
+                "json: cannot unmarshal {} into Go struct field .{name} of type string",
+                go_word(other)
+            );
+            return unrecognized(expected, body, &parse_error(Syntax::Json, &why));
+        }
+    }
+    let said = |name: &str| object.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let api_version = api_version(expected);
+    let (version, kind) = (
+        said("apiVersion").unwrap_or(&api_version),
+        said("kind").unwrap_or(expected.kind),
+    );
+    if version == api_version && kind == expected.kind {
+        let _ = schema;
+        return cannot_be_handled(expected, expected.version, expected.kind, &text);
+    }
+    foreign(body, syntax, expected, version, kind)
+}
+
+/// The body is of another kind or version than the path takes.
+fn foreign(body: &[u8], syntax: Syntax, expected: &Expected<'_>, api_version: &str, kind: &str) -> Rejected {
+    let (group, version) = match api_version.split_once('/') {
+        None => ("", api_version),
+        Some((_, version)) if version.contains('/') => {
+            let why = format!("unexpected GroupVersion string: {api_version}");
+            return unrecognized(expected, body, &why);
+        }
+        Some(parts) => parts,
+    };
+    let schema = Schema::of(group, version, kind);
+    if let Some(schema) = schema
+        && let Outcome::WrongType(text) = read(body, syntax, schema, false)
+    {
+        return cannot_be_handled(expected, version, kind, &text);
+    }
+    if schema.is_none() && !registered(group, version, kind) {
+        let why =
+            format!("no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"flatkube/schema\"");
+        return cannot_be_handled(expected, version, kind, &why);
+    }
+    if kind == expected.kind && family(group, kind) == family(expected.group, kind) {
+        return Rejected {
+            message: format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({})",
+                self::api_version(expected)
+            ),
+        };
+    }
+    let why = format!(
+        "converting ({version}.{kind}) to ({}.{}): unknown conversion",
+        family(expected.group, expected.kind),
+        expected.kind
+    );
+    cannot_be_handled(expected, version, kind, &why)
+}
+
+/// The package of the internal types of a kind: versions of one family convert into each other.
+fn family<'g>(group: &'g str, kind: &str) -> &'g str {
+    match (group, kind) {
+        ("", _) | ("events.k8s.io", "Event") => "core",
+        ("extensions", "Deployment" | "DaemonSet" | "ReplicaSet") => "apps",
+        ("extensions", "Ingress" | "NetworkPolicy") => "networking",
+        ("rbac.authorization.k8s.io", _) => "rbac",
+        (group, _) => group.split('.').next().unwrap_or(group),
+    }
+}
+
+/// Kinds that kube-apiserver still knows how to decode in versions that it serves no longer.
+fn registered(group: &str, version: &str, kind: &str) -> bool {
+    const OLD: [(&str, &str, &[&str]); 12] = [
+        (
+            "extensions",
+            "v1beta1",
+            &["Deployment", "DaemonSet", "ReplicaSet", "Ingress", "NetworkPolicy"],
+        ),
+        ("apps", "v1beta1", &["Deployment", "StatefulSet", "ControllerRevision"]),
+        (
+            "apps",
+            "v1beta2",
+            &[
+                "Deployment",
+                "DaemonSet",
+                "ReplicaSet",
+                "StatefulSet",
+                "ControllerRevision",
+            ],
+        ),
+        ("batch", "v1beta1", &["CronJob"]),
+        ("policy", "v1beta1", &["PodDisruptionBudget", "Eviction"]),
+        (
+            "networking.k8s.io",
+            "v1beta1",
+            &["Ingress", "IngressClass", "IPAddress", "ServiceCIDR"],
+        ),
+        (
+            "rbac.authorization.k8s.io",
+            "v1beta1",
+            &["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"],
+        ),
+        (
+            "storage.k8s.io",
+            "v1beta1",
+            &["StorageClass", "CSIDriver", "CSINode", "VolumeAttachment"],
+        ),
+        ("discovery.k8s.io", "v1beta1", &["EndpointSlice"]),
+        ("events.k8s.io", "v1beta1", &["Event"]),
+        ("coordination.k8s.io", "v1beta1", &["Lease"]),
+        ("scheduling.k8s.io", "v1beta1", &["PriorityClass"]),
+    ];
+    OLD.iter()
+        .any(|(g, v, kinds)| *g == group && *v == version && kinds.contains(&kind))
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,14 @@
 mod blob;
 mod decode;
 mod describe;
+mod json_syntax;
 pub mod openapi;
+mod scalar;
 mod shape;
+mod walk;
 
-pub use decode::{Decoded, Expected, FieldValidation, Rejected, Syntax, decode};
+pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
+pub(crate) use decode::{decode_object, go_word};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};
 
 #[cfg(test)]
