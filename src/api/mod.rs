@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 pub mod body;
 mod connection;
+mod converted;
 mod discovery;
 mod health;
 mod metrics;

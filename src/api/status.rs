@@ -22,6 +22,8 @@ pub struct Status {
     pub message: String,
     /// What the error is about.
     pub details: Option<Box<Details>>,
+    /// Sent as `metadata.continue`: with it a list whose pages have expired can go on in the current state.
+    pub continue_token: Option<String>,
 }
 
 /// `details` of a Status. Empty fields are not sent.
@@ -83,6 +85,7 @@ impl Status {
             reason,
             message: message.into(),
             details: None,
+            continue_token: None,
         }
     }
 
@@ -98,6 +101,7 @@ impl Status {
             reason,
             message,
             details: Some(Box::new(details)),
+            continue_token: None,
         }
     }
 
@@ -259,7 +263,7 @@ impl Status {
         let mut status = Self::failure(
             504,
             "Timeout",
-            format!("Too large resource version: {asked}, current: {current}"),
+            format!("Timeout: Too large resource version: {asked}, current: {current}"),
         );
         status.details = Some(Box::new(Details {
             causes: vec![Cause {
@@ -328,7 +332,7 @@ impl Status {
             kind: &'a str,
             #[serde(rename = "apiVersion")]
             api_version: &'a str,
-            metadata: Empty,
+            metadata: Metadata<'a>,
             status: &'a str,
             #[serde(skip_serializing_if = "str::is_empty")]
             message: &'a str,
@@ -340,12 +344,17 @@ impl Status {
             code: Option<u16>,
         }
         #[derive(Serialize)]
-        struct Empty {}
+        struct Metadata<'a> {
+            #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+            continue_token: Option<&'a str>,
+        }
         let failed = self.code >= 400;
         let wire = Wire {
             kind: "Status",
             api_version: "v1",
-            metadata: Empty {},
+            metadata: Metadata {
+                continue_token: self.continue_token.as_deref(),
+            },
             status: if failed { "Failure" } else { "Success" },
             message: &self.message,
             reason: self.reason,

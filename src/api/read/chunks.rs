@@ -5,17 +5,19 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 /// From this length on a piece is sent as its own frame instead of being copied, in bytes.
 pub(super) const SLICE_LEN_MIN: usize = 16 * 1024;
 /// What gathered pieces are sent in, in bytes. hyper holds at most a few of them for one answer.
 pub(super) const CHUNK_LEN: usize = 64 * 1024;
+/// The first allocation for an answer, because most answers are small.
+const FIRST_LEN: usize = 4 * 1024;
 
 /// Frames in the making. Holds about one chunk of copied bytes besides what was already cut off.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    gathered: BytesMut,
+    gathered: Vec<u8>,
     ready: VecDeque<Bytes>,
     ready_len: usize,
 }
@@ -23,13 +25,7 @@ pub(super) struct Chunks {
 impl Chunks {
     /// Appends a copy.
     pub(super) fn copy(&mut self, piece: &[u8]) {
-        self.make_room(piece.len());
-        self.gathered.extend_from_slice(piece);
-    }
-
-    /// Appends one byte.
-    pub(super) fn byte(&mut self, byte: u8) {
-        self.copy(&[byte]);
+        self.buffer(piece.len()).extend_from_slice(piece);
     }
 
     /// Appends a slice that keeps its memory alive, without a copy when it is long.
@@ -43,17 +39,25 @@ impl Chunks {
         }
     }
 
+    /// Where a renderer may append directly, with room for `additional` bytes (more is taken, too).
+    pub(super) fn buffer(&mut self, additional: usize) -> &mut Vec<u8> {
+        if self.gathered.len() + additional > self.gathered.capacity() {
+            self.make_room(additional);
+        }
+        &mut self.gathered
+    }
+
     /// Bytes that wait to be taken.
     pub(super) fn len(&self) -> usize {
         self.ready_len + self.gathered.len()
     }
 
-    /// Whether taking a frame now gives a full one.
+    /// Whether there is enough to send.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= CHUNK_LEN
     }
 
-    /// The next frame; a chunk that is not full yet only when nothing else is there.
+    /// The next frame; gathered bytes only when nothing else is there.
     pub(super) fn take(&mut self) -> Option<Bytes> {
         if self.ready.is_empty() {
             self.cut();
@@ -69,37 +73,23 @@ impl Chunks {
         self.ready
     }
 
-    /// Where a renderer may append directly; room for `additional` bytes is made first.
-    pub(super) fn buffer(&mut self, additional: usize) -> &mut BytesMut {
-        self.make_room(additional);
-        &mut self.gathered
-    }
-
     fn cut(&mut self) {
         if !self.gathered.is_empty() {
-            let chunk = self.gathered.split().freeze();
+            let chunk = Bytes::from(std::mem::take(&mut self.gathered));
             self.ready_len += chunk.len();
             self.ready.push_back(chunk);
         }
     }
 
-    /// Starts a new chunk when the piece does not fit; the first one grows from small, because most answers are small.
+    /// A chunk grows from small to [`CHUNK_LEN`]; a piece that does not fit then begins the next one.
     fn make_room(&mut self, additional: usize) {
-        let len = self.gathered.len();
-        if len + additional <= self.gathered.capacity() {
-            return;
-        }
-        if len + additional > CHUNK_LEN && len > 0 {
+        if !self.gathered.is_empty() && self.gathered.len() + additional > CHUNK_LEN {
             self.cut();
         }
         let len = self.gathered.len();
-        let wanted = if self.ready.is_empty() && len + additional < CHUNK_LEN / 16 {
-            CHUNK_LEN / 16
-        } else {
-            CHUNK_LEN
-        };
-        // Takes the memory of earlier chunks back when hyper has let go of them.
-        self.gathered.reserve(wanted.max(len + additional) - len);
+        let first = len == 0 && self.ready.is_empty() && additional <= FIRST_LEN;
+        let wanted = if first { FIRST_LEN } else { CHUNK_LEN };
+        self.gathered.reserve_exact(wanted.max(len + additional) - len);
     }
 }
 
@@ -114,7 +104,7 @@ mod tests {
         chunks.copy(b"ab");
         chunks.slice(Bytes::from_static(b"cd"));
         chunks.slice(long.clone());
-        chunks.byte(b'e');
+        chunks.copy(b"e");
         assert_eq!(chunks.len(), 5 + long.len());
         let parts = chunks.into_parts();
         assert_eq!(parts.len(), 3);
@@ -124,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_what_was_put_in_and_no_frame_is_much_larger_than_a_chunk() {
+    fn what_is_taken_is_what_was_put_in_and_no_frame_is_larger_than_a_chunk() {
         let mut chunks = Chunks::default();
         let mut expected = Vec::new();
         let mut taken = Vec::new();

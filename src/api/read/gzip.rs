@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Body, Frame};
@@ -53,17 +53,9 @@ where
                 let compressed = std::mem::take(encoder.get_mut());
                 return Poll::Ready(Some(Ok(Frame::data(compressed.into()))));
             }
-            let written = if !this.input.is_empty() {
-                let piece = &this.input[..this.input.len().min(CHUNK_LEN)];
-                let written = encoder.write_all(piece);
-                this.input.advance(this.input.len().min(CHUNK_LEN));
-                written
-            } else {
+            if this.input.is_empty() {
                 match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
-                    Some(Ok(frame)) => {
-                        this.input = frame.into_data().unwrap_or_default();
-                        continue;
-                    }
+                    Some(Ok(frame)) => this.input = frame.into_data().unwrap_or_default(),
                     Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                     None => {
                         let finished = this.encoder.take().map(GzEncoder::finish).transpose();
@@ -73,7 +65,10 @@ where
                         });
                     }
                 }
-            };
+                continue;
+            }
+            let piece = this.input.split_to(this.input.len().min(CHUNK_LEN));
+            let written = encoder.write_all(&piece);
             if let Err(error) = written {
                 return Poll::Ready(Some(Err(BodyError::Other(error.to_string()))));
             }

@@ -1,13 +1,69 @@
 //! The read path: get, list and watch, answered from sidecars and slices.
 //!
-//! Nothing here parses stored JSON, and nothing here knows `serde_json::Value`: a body is made of mapped bytes and a few
-//! constant strings.
+//! Nothing here parses stored JSON, and nothing here knows a JSON value: a body is made of mapped bytes and a few constant
+//! strings. Versions of a kind that have another shape than the stored one are converted outside, in
+//! [`converted`](super::converted).
+//!
+//! | file | what it decides |
+//! | --- | --- |
+//! | `options`, `labels`, `fields` | what is asked for |
+//! | `state`, `token` | which revision is shown, where a page begins |
+//! | `form`, `table` | how one object is written |
+//! | `get`, `list`, `watch` | the answers |
+//! | `chunks`, `gzip` | how bytes become frames |
 
 mod chunks;
 mod fields;
+mod form;
+mod get;
 mod gzip;
 mod labels;
+mod list;
 mod options;
 mod quote;
-pub mod stall;
+mod state;
+mod table;
 mod token;
+mod watch;
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{HeaderValue, StatusCode, header};
+
+pub use get::{get, object_answer};
+pub use list::list;
+pub use watch::watch;
+
+use super::Stopping;
+use super::body::{Body, Response};
+use crate::store::Store;
+
+/// What reads work with.
+#[derive(Clone)]
+pub struct Reader {
+    /// Where the objects are.
+    pub store: Arc<Store>,
+    /// Ends watches.
+    pub stopping: Stopping,
+    /// Secret of this data directory that authenticates continue tokens; kept over restarts.
+    pub continue_key: [u8; 32],
+    /// Compress bodies for clients on this machine, too: for tests and measurements.
+    pub compress_loopback: bool,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither the secret nor the store's insides belong into a log.
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
+}
+
+fn answer(code: StatusCode, body: Body) -> Response {
+    let mut response = http::Response::new(body);
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}

@@ -1,0 +1,266 @@
+//! How one object is written into an answer: as it is stored, with its head, as metadata only, or as a row of a Table.
+//!
+//! Everything comes from slices of the stored JSON and from the sidecar. An object is shown under its own revision, or,
+//! when it leaves a watcher's selection, under the revision of the write that made it leave.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use flatkube_format::sidecar::{self, ArchivedSidecar, digits};
+
+use super::chunks::{Chunks, SLICE_LEN_MIN};
+use crate::api::body::BodyError;
+use crate::api::converted::{self, Conversion};
+use crate::api::negotiate::{MetaVersion, Shape};
+use crate::api::request::RequestInfo;
+use crate::api::status::Status;
+use crate::resources::{self, Resource};
+use crate::store::{Damaged, Object};
+
+use super::quote::quoted;
+
+impl From<Damaged> for BodyError {
+    fn from(damaged: Damaged) -> Self {
+        BodyError::Damaged(damaged.to_string())
+    }
+}
+
+/// Which part of the object a Table row carries (`includeObject`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Include {
+    /// `null`.
+    None,
+    /// Its metadata, as a `PartialObjectMetadata`.
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+/// What an object becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// The stored bytes: an item of a list.
+    Item,
+    /// With `kind` and `apiVersion`: a single answer, the object of an event.
+    Whole,
+    /// `PartialObjectMetadata`.
+    Partial(MetaVersion),
+    /// A row of a Table.
+    Row(MetaVersion, Include),
+}
+
+/// Writes objects of one resource in one form.
+#[derive(Debug, Clone)]
+pub(super) struct Form {
+    pub(super) resource: &'static Resource,
+    pub(super) what: What,
+    /// `{"kind":…,"apiVersion":…,`
+    head: String,
+    /// For the versions of a kind whose shape is not the stored one.
+    conversion: Option<Conversion>,
+    /// Column layout of current sidecars.
+    layout: u32,
+}
+
+impl Form {
+    /// The form of a single answer or of an event's object.
+    ///
+    /// # Errors
+    /// 400 for an unknown `includeObject`, 406 for a list form.
+    pub(super) fn of_one(info: &RequestInfo) -> Result<Self, Status> {
+        let what = match info.answer.shape {
+            Shape::Object => What::Whole,
+            Shape::Partial(version) => What::Partial(version),
+            Shape::Table(version) => What::Row(version, include(info)?),
+            Shape::PartialList(_) => {
+                return Err(Status::not_acceptable(format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                    go_type(info.resource)
+                )));
+            }
+        };
+        Ok(Self::new(info.resource, what))
+    }
+
+    /// The form of the items of a list.
+    ///
+    /// # Errors
+    /// 400 for an unknown `includeObject`, 406 for the form of a single object.
+    pub(super) fn of_items(info: &RequestInfo) -> Result<Self, Status> {
+        let what = match info.answer.shape {
+            Shape::Object => What::Item,
+            Shape::PartialList(version) => What::Partial(version),
+            Shape::Table(version) => What::Row(version, include(info)?),
+            Shape::Partial(_) => {
+                return Err(Status::not_acceptable(format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
+                    go_type(info.resource)
+                )));
+            }
+        };
+        Ok(Self::new(info.resource, what))
+    }
+
+    fn new(resource: &'static Resource, what: What) -> Self {
+        let version = resource.api_version();
+        Self {
+            resource,
+            what,
+            head: format!(r#"{{"kind":"{}","apiVersion":"{version}","#, resource.kind),
+            conversion: converted::conversion(resource),
+            layout: resources::layout(resource.storage),
+        }
+    }
+
+    /// Whether objects are sent as they are stored, so that a run of them is one slice.
+    pub(super) fn is_stored(&self) -> bool {
+        self.what == What::Item && self.conversion.is_none()
+    }
+
+    /// Appends the object under its own revision. `now_s` is the Unix time that ages are told for.
+    pub(super) fn write(&self, object: &Object, now_s: i64, out: &mut Chunks) -> Result<(), BodyError> {
+        self.write_part(self.what, object, object.revision(), now_s, out)
+    }
+
+    /// Appends the object as the last state before it left a selection, under the revision of that write.
+    pub(super) fn write_as_of(
+        &self,
+        object: &Object,
+        revision: u64,
+        now_s: i64,
+        out: &mut Chunks,
+    ) -> Result<(), BodyError> {
+        self.write_part(self.what, object, revision, now_s, out)
+    }
+
+    fn write_part(
+        &self,
+        what: What,
+        object: &Object,
+        revision: u64,
+        now_s: i64,
+        out: &mut Chunks,
+    ) -> Result<(), BodyError> {
+        match what {
+            What::Item => self.write_object(b"{", object, revision, out),
+            What::Whole => self.write_object(self.head.as_bytes(), object, revision, out),
+            What::Partial(version) => write_partial(version, object, revision, out),
+            What::Row(version, include) => {
+                self.write_cells(object, revision, now_s, out)?;
+                match include {
+                    Include::None => out.copy(b"null"),
+                    Include::Metadata => write_partial(version, object, revision, out)?,
+                    Include::Object => self.write_object(self.head.as_bytes(), object, revision, out)?,
+                }
+                out.copy(b"}");
+                Ok(())
+            }
+        }
+    }
+
+    /// `head` stands for the object's opening brace.
+    fn write_object(&self, head: &[u8], object: &Object, revision: u64, out: &mut Chunks) -> Result<(), BodyError> {
+        if let Some(conversion) = self.conversion {
+            let (before, behind) = object.json_around_revision()?;
+            let stored = [before, digits(revision).as_bytes(), behind].concat();
+            let json = converted::convert(conversion, &stored)?;
+            out.copy(head);
+            out.copy(json.get(1..).unwrap_or_default());
+            return Ok(());
+        }
+        if revision != object.revision() {
+            let (before, behind) = object.json_around_revision()?;
+            out.copy(head);
+            out.copy(before.get(1..).unwrap_or_default());
+            out.copy(digits(revision).as_bytes());
+            out.copy(behind);
+            return Ok(());
+        }
+        let json = object.json()?;
+        if json.len() < SLICE_LEN_MIN {
+            let buffer = out.buffer(head.len() + json.len());
+            buffer.extend_from_slice(head);
+            buffer.extend_from_slice(json.get(1..).unwrap_or_default());
+        } else {
+            out.copy(head);
+            out.slice(object.json_bytes()?.slice(1..));
+        }
+        Ok(())
+    }
+
+    /// `{"cells":[…],"object":`
+    fn write_cells(&self, object: &Object, revision: u64, now_s: i64, out: &mut Chunks) -> Result<(), BodyError> {
+        let sidecar = object.sidecar()?;
+        if sidecar.layout.to_native() == self.layout {
+            write_cells(sidecar, revision, now_s, out);
+            return Ok(());
+        }
+        let renewed = converted::renewed_sidecar(self.resource, object.json()?)?;
+        let sidecar = sidecar::access(&renewed).map_err(|error| BodyError::Other(error.to_string()))?;
+        write_cells(sidecar, revision, now_s, out);
+        Ok(())
+    }
+}
+
+fn write_cells(sidecar: &ArchivedSidecar, revision: u64, now_s: i64, out: &mut Chunks) {
+    // An estimate that saves most rows from growing the buffer; a longer row grows it.
+    let buffer = out.buffer(1024);
+    buffer.extend_from_slice(br#"{"cells":"#);
+    resources::table::render_cells(sidecar, now_s, revision, buffer);
+    if let Some(conditions) = resources::table::row_conditions(sidecar) {
+        buffer.extend_from_slice(br#","conditions":"#);
+        buffer.extend_from_slice(conditions.as_bytes());
+    }
+    buffer.extend_from_slice(br#","object":"#);
+}
+
+fn write_partial(version: MetaVersion, object: &Object, revision: u64, out: &mut Chunks) -> Result<(), BodyError> {
+    out.copy(match version {
+        MetaVersion::V1 => br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+        MetaVersion::V1Beta1 => br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#,
+    });
+    if revision == object.revision() {
+        out.copy(object.metadata()?);
+    } else {
+        let sidecar = object.sidecar()?;
+        let (before, behind) = object.json_around_revision()?;
+        let start = sidecar.metadata_start.to_native() as usize;
+        let end = sidecar.metadata_tail.to_native() as usize;
+        out.copy(before.get(start..).unwrap_or_default());
+        out.copy(digits(revision).as_bytes());
+        out.copy(behind.get(..end).unwrap_or_default());
+    }
+    out.copy(b"}");
+    Ok(())
+}
+
+/// Now in Unix seconds: the moment that the ages of a Table are told for.
+pub(super) fn now_s() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs() as i64)
+}
+
+fn include(info: &RequestInfo) -> Result<Include, Status> {
+    let given = info.query.get("includeObject").unwrap_or_default();
+    Ok(match &*given {
+        "" | "Metadata" => Include::Metadata,
+        "None" => Include::None,
+        "Object" => Include::Object,
+        other => {
+            return Err(Status::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', \
+                 'None', or empty",
+                quoted(other)
+            )));
+        }
+    })
+}
+
+/// The name of the Go type that upstream's messages show: `*apps.Deployment`.
+fn go_type(resource: &Resource) -> String {
+    let package = match resource.group.split('.').next() {
+        None | Some("" | "events") => "core",
+        Some(package) => package,
+    };
+    format!("*{package}.{}", resource.kind)
+}

@@ -1,0 +1,408 @@
+//! A collection: which objects the page holds, and the body that sends them while the client reads.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use flatkube_format::sidecar::digits;
+use http::{HeaderValue, StatusCode, header};
+use http_body::Frame;
+
+use super::Reader;
+use super::chunks::{CHUNK_LEN, Chunks};
+use super::form::{Form, What, now_s};
+use super::gzip::{GZIP_LEN_MIN, Gzip};
+use super::options::{ListOptions, Match};
+use super::state::{self, PastError};
+use super::token::Position;
+use super::{answer, table};
+use crate::api::body::{Body, BodyError, Response};
+use crate::api::request::RequestInfo;
+use crate::api::status::Status;
+use crate::store::{Damaged, Listing, Range, Requirement, Run, Selection, View};
+
+/// Most objects of one run that is sent as a slice: it bounds what is checked and paged in at one go.
+const SLICED_RUN_MAX: usize = 256;
+/// Most objects that are rendered before the client is asked again.
+const RENDERED_RUN_MAX: usize = 16;
+/// Most runs of a page that are remembered between finding its end and sending it; a longer page is walked twice.
+const RUNS_KEPT_MAX: usize = 512;
+
+/// Answers a list.
+///
+/// # Errors
+/// 400, 406 and 422 for options; 410 for revisions and tokens that are too old, 504 for those of the future.
+pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Status> {
+    let options = ListOptions::parse(&info.query, info.resource, info.name.as_deref(), false)?;
+    let form = Form::of_items(info)?;
+    let start = start(reader, info, &options).await?;
+    let page = page(reader, info, &options, &form, &start).map_err(Status::internal)?;
+    let mut body = ListBody::new(form, page, start.view.revision());
+    let gzip = info.answer.gzip && (reader.compress_loopback || !info.loopback());
+    let known_len = if gzip { GZIP_LEN_MIN } else { CHUNK_LEN };
+    while !body.is_complete() && body.chunks.len() < known_len {
+        body.step().map_err(Status::internal)?;
+    }
+    if body.is_complete() && (!gzip || body.chunks.len() < GZIP_LEN_MIN) {
+        return Ok(answer(StatusCode::OK, Body::parts(body.chunks.into_parts())));
+    }
+    if !gzip {
+        return Ok(answer(StatusCode::OK, Body::stream(body)));
+    }
+    let mut response = answer(StatusCode::OK, Body::stream(Gzip::new(body)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    Ok(response)
+}
+
+/// Where a list begins.
+struct Start {
+    view: Arc<View>,
+    after: Option<String>,
+    limit: Option<u64>,
+}
+
+/// Which state is shown follows the table "Semantics for get and list" of the Kubernetes API concepts.
+async fn start(reader: &Reader, info: &RequestInfo, options: &ListOptions) -> Result<Start, Status> {
+    let version = state::version_of_list(&options.resource_version)?;
+    let resource = info.resource.storage;
+    if let Some(token) = &options.continue_token {
+        if version.is_some_and(|version| version != 0) {
+            return Err(Status::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let position = Position::from_token(token, &reader.continue_key, resource)
+            .filter(|position| lies_in(position, info.namespace.as_deref()))
+            .ok_or_else(|| Status::bad_request("invalid continue token: continue key is not valid"))?;
+        let view = match position.revision {
+            None => reader.store.view(),
+            Some(revision) => match state::exactly(reader, resource, revision).await {
+                Ok(view) => view,
+                Err(PastError::Status(status)) => return Err(status),
+                Err(PastError::TooOld) => return Err(expired_token(reader, resource, position.after)),
+            },
+        };
+        return Ok(Start {
+            view,
+            after: Some(position.after),
+            limit: options.limit,
+        });
+    }
+    // Without a rule for matching, a page of a given revision is of exactly that one (the legacy rule of `limit`).
+    let exact = match options.matching {
+        Some(Match::Exact) => version,
+        Some(Match::NotOlderThan) => None,
+        None => version.filter(|version| *version != 0 && options.limit.is_some()),
+    };
+    let view = match exact {
+        None => state::not_older_than(reader, version).await?,
+        Some(revision) => match state::exactly(reader, resource, revision).await {
+            Ok(view) => view,
+            Err(PastError::Status(status)) => return Err(status),
+            Err(PastError::TooOld) => {
+                return Err(Status::expired("The resourceVersion for the provided list is too old."));
+            }
+        },
+    };
+    // A list "at any revision" is served whole, as upstream's cache does.
+    let limit = options.limit.filter(|_| version != Some(0));
+    Ok(Start {
+        view,
+        after: None,
+        limit,
+    })
+}
+
+/// A token of one namespace does not lead into another.
+fn lies_in(position: &Position, namespace: Option<&str>) -> bool {
+    namespace.is_none_or(|namespace| {
+        position
+            .after
+            .strip_prefix(namespace)
+            .is_some_and(|rest| rest.starts_with('/'))
+    })
+}
+
+fn expired_token(reader: &Reader, resource: &str, after: String) -> Status {
+    let mut status = Status::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without \
+         the continue parameter, or use the continue token in this response to retrieve the remainder of the results. \
+         Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
+         deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    status.continue_token = Some(Position { revision: None, after }.to_token(&reader.continue_key, resource));
+    status
+}
+
+/// The objects of one answer, and what its metadata says about the rest.
+pub(super) struct Page {
+    pub(super) source: Source,
+    continue_token: Option<String>,
+    remaining: Option<u64>,
+}
+
+/// Where the objects come from: runs already found, then a listing.
+pub(super) struct Source {
+    runs: VecDeque<Run>,
+    listing: Option<Listing>,
+    left: u64,
+    run_max: usize,
+}
+
+impl Source {
+    fn new(listing: Option<Listing>, run_max: usize) -> Self {
+        Self {
+            runs: VecDeque::new(),
+            listing,
+            left: u64::MAX,
+            run_max,
+        }
+    }
+
+    /// All selected objects of a view, for a watch.
+    pub(super) fn all(view: &Arc<View>, info: &RequestInfo, selection: &Selection) -> Result<Self, Damaged> {
+        source(view, info, selection, None, RENDERED_RUN_MAX)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Run>, Damaged> {
+        if let Some(run) = self.runs.pop_front() {
+            return Ok(Some(run));
+        }
+        let max = usize::try_from(self.left).unwrap_or(usize::MAX).min(self.run_max);
+        let Some(listing) = self.listing.as_mut().filter(|_| max > 0) else {
+            return Ok(None);
+        };
+        let run = listing.next(max)?;
+        self.left -= run.as_ref().map_or(0, |run| run.len() as u64);
+        Ok(run)
+    }
+}
+
+/// Finds the cheapest way to the selected objects: one that names its object is a get.
+fn source(
+    view: &Arc<View>,
+    info: &RequestInfo,
+    selection: &Selection,
+    after: Option<&str>,
+    run_max: usize,
+) -> Result<Source, Damaged> {
+    let resource = info.resource;
+    let mut namespace = info.namespace.clone();
+    let mut name = None;
+    for requirement in &selection.requirements {
+        match requirement {
+            Requirement::Name { value, is: true } => name = Some(value),
+            Requirement::Namespace { value, is: true } if resource.namespaced && namespace.is_none() => {
+                namespace = Some(value.clone());
+            }
+            _ => {}
+        }
+    }
+    if let Some(name) = name.filter(|_| after.is_none() && (namespace.is_some() || !resource.namespaced)) {
+        let mut found = Source::new(None, run_max);
+        if let Some(object) = view.get(resource.storage, &resource.key(namespace.as_deref(), name))?
+            && selection.matches_parts(object.key(), object.sidecar()?)
+        {
+            found.runs.push_back(Run::One(object));
+        }
+        return Ok(found);
+    }
+    let range = Range {
+        namespace,
+        after: after.map(str::to_owned),
+    };
+    Ok(Source::new(
+        Some(view.list(resource.storage, range, selection)),
+        run_max,
+    ))
+}
+
+fn page(
+    reader: &Reader,
+    info: &RequestInfo,
+    options: &ListOptions,
+    form: &Form,
+    start: &Start,
+) -> Result<Page, Damaged> {
+    let run_max = if form.is_stored() {
+        SLICED_RUN_MAX
+    } else {
+        RENDERED_RUN_MAX
+    };
+    let begin = || source(&start.view, info, &options.selection, start.after.as_deref(), run_max);
+    let mut walk = begin()?;
+    let Some(limit) = start.limit else {
+        return Ok(Page {
+            source: walk,
+            continue_token: None,
+            remaining: None,
+        });
+    };
+    // The metadata stands first in the answer, so the end of the page is found before anything is sent.
+    walk.left = limit;
+    let mut kept = Some(VecDeque::new());
+    let mut last = None;
+    while let Some(run) = walk.next()? {
+        kept = kept.filter(|kept| kept.len() < RUNS_KEPT_MAX);
+        if let Some(kept) = &mut kept {
+            kept.push_back(run.clone());
+        }
+        last = Some(run);
+    }
+    let everything = options.selection.is_everything();
+    let (more, remaining) = match &mut walk.listing {
+        // A page that was not filled is the last one.
+        Some(listing) if walk.left == 0 => {
+            let remaining = listing.remaining();
+            let more = if everything {
+                remaining > 0
+            } else {
+                remaining > 0 && listing.next(1)?.is_some()
+            };
+            (more, (everything && more).then_some(remaining))
+        }
+        _ => (false, None),
+    };
+    let continue_token = last.filter(|_| more).map(|last| {
+        let position = Position {
+            revision: Some(start.view.revision()),
+            after: last.last_key().to_owned(),
+        };
+        position.to_token(&reader.continue_key, info.resource.storage)
+    });
+    let source = match kept {
+        Some(runs) => Source {
+            runs,
+            listing: None,
+            left: 0,
+            run_max,
+        },
+        None => Source {
+            left: limit,
+            ..begin()?
+        },
+    };
+    Ok(Page {
+        source,
+        continue_token,
+        remaining,
+    })
+}
+
+/// The body of a list: head, objects, tail. Pulled by hyper; holds about one chunk.
+struct ListBody {
+    chunks: Chunks,
+    form: Form,
+    /// `None` once the tail was written.
+    source: Option<Source>,
+    first: bool,
+}
+
+impl ListBody {
+    fn new(form: Form, page: Page, revision: u64) -> Self {
+        let mut head = match form.what {
+            What::Row(version, _) => table::head(version),
+            What::Partial(version) => {
+                format!(
+                    r#"{{"kind":"PartialObjectMetadataList","apiVersion":"{}""#,
+                    version.api_version()
+                )
+            }
+            What::Item | What::Whole => {
+                let resource = form.resource;
+                format!(
+                    r#"{{"kind":"{}List","apiVersion":"{}""#,
+                    resource.kind,
+                    resource.api_version()
+                )
+            }
+        };
+        head.push_str(r#","metadata":{"resourceVersion":""#);
+        head.push_str(digits(revision).as_str());
+        head.push('"');
+        if let Some(token) = page.continue_token {
+            head.push_str(r#","continue":""#);
+            head.push_str(&token);
+            head.push('"');
+        }
+        if let Some(remaining) = page.remaining {
+            head.push_str(r#","remainingItemCount":"#);
+            head.push_str(digits(remaining).as_str());
+        }
+        head.push('}');
+        if matches!(form.what, What::Row(..)) {
+            table::column_definitions(form.resource, &mut head);
+            head.push_str(r#","rows":["#);
+        } else {
+            head.push_str(r#","items":["#);
+        }
+        let mut chunks = Chunks::default();
+        chunks.copy(head.as_bytes());
+        Self {
+            chunks,
+            form,
+            source: Some(page.source),
+            first: true,
+        }
+    }
+
+    /// Whether everything is in `chunks`.
+    fn is_complete(&self) -> bool {
+        self.source.is_none()
+    }
+
+    /// Writes the next run, or the tail.
+    fn step(&mut self) -> Result<(), BodyError> {
+        let Some(source) = &mut self.source else { return Ok(()) };
+        match source.next()? {
+            None => {
+                self.source = None;
+                self.chunks.copy(b"]}\n");
+            }
+            Some(Run::Shelved(run)) if self.form.is_stored() => {
+                self.separate();
+                self.chunks.slice(run.json()?);
+            }
+            Some(Run::One(object)) => {
+                self.separate();
+                self.form.write(&object, now_s(), &mut self.chunks)?;
+            }
+            Some(run @ Run::Shelved(_)) => {
+                let now_s = now_s();
+                for object in run.objects() {
+                    self.separate();
+                    self.form.write(&object, now_s, &mut self.chunks)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn separate(&mut self) {
+        if !std::mem::take(&mut self.first) {
+            self.chunks.copy(b",");
+        }
+    }
+}
+
+impl http_body::Body for ListBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        while !self.is_complete() && !self.chunks.is_full() {
+            if let Err(error) = self.step() {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        Poll::Ready(self.chunks.take().map(|frame| Ok(Frame::data(frame))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_complete() && self.chunks.len() == 0
+    }
+}
