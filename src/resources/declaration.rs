@@ -36,6 +36,36 @@ pub struct Resource {
     pub fields: &'static [&'static str],
     /// Whether `metadata.namespace` is a selectable field of this kind (some cluster-scoped kinds accept it).
     pub namespace_selectable: bool,
+    /// How objects of it are written; that of a plain kind when they are not stored.
+    pub strategy: Strategy,
+}
+
+/// What writes of a kind follow.
+#[derive(Debug, Clone, Copy)]
+pub struct Strategy {
+    /// Which names objects may have.
+    pub name_rule: NameRule,
+    /// Longest name in bytes; 0 when only the URL bounds it.
+    pub name_len_max: usize,
+    /// Whether `metadata.generation` counts changes of everything but metadata and status.
+    pub counts_generation: bool,
+    /// Whether a status in a create is dropped.
+    pub resets_status: bool,
+    /// Whether a PUT of a missing object creates it.
+    pub creates_on_update: bool,
+    /// Whether a PUT must name a `resourceVersion`.
+    pub update_needs_version: bool,
+}
+
+/// Rules for names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    /// RFC 1123 subdomain: `a-b.c`.
+    Subdomain,
+    /// RFC 1123 label: `a-b`.
+    Label,
+    /// Whatever may stand between two slashes of a URL.
+    PathSegment,
 }
 
 /// One subresource (`status`, `scale`, `log`).
@@ -187,10 +217,28 @@ fn load() -> &'static [Resource] {
             subresources: leak(subresources),
             columns: leak(columns),
             fields: leak(labels().filter(|label| !label.starts_with("metadata."))),
+            strategy: strategy(storage),
             namespace_selectable: labels().any(|label| label == "metadata.namespace"),
         }
     });
     leak(resources)
+}
+
+fn strategy(storage: &str) -> Strategy {
+    let row = rows(include_str!("facts/strategies.tsv")).find(|row| row[0] == storage);
+    let row = row.unwrap_or_else(|| vec!["", "subdomain", "253", "no", "-", "no", "no"]);
+    Strategy {
+        name_rule: match row[1] {
+            "label" => NameRule::Label,
+            "path" => NameRule::PathSegment,
+            _ => NameRule::Subdomain,
+        },
+        name_len_max: row[2].parse().unwrap_or(0),
+        counts_generation: row[3] == "yes",
+        resets_status: row[4] == "reset",
+        creates_on_update: row[5] == "yes",
+        update_needs_version: row[6] == "yes",
+    }
 }
 
 /// Rows of a table of facts without its heading; every row has as many cells as the heading.
@@ -232,6 +280,20 @@ mod tests {
                 resource.qualified()
             );
         }
+    }
+
+    #[test]
+    fn every_stored_resource_has_a_strategy_and_every_strategy_a_resource() {
+        let mut strategies: Vec<&str> = rows(include_str!("facts/strategies.tsv")).map(|row| row[0]).collect();
+        let mut storages: Vec<&str> = all()
+            .iter()
+            .map(|r| r.storage)
+            .filter(|name| !name.is_empty())
+            .collect();
+        strategies.sort_unstable();
+        storages.sort_unstable();
+        storages.dedup();
+        assert_eq!(strategies, storages);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 /// Why an object may not be written as it is. The API turns it into a Status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -55,6 +57,104 @@ pub enum FieldReason {
     TypeInvalid,
     /// Could not be judged.
     Internal,
+}
+
+impl FieldError {
+    fn new(reason: FieldReason, field: impl Into<String>, what: &str, detail: impl fmt::Display) -> FieldError {
+        let detail = detail.to_string();
+        let message = if detail.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what}: {detail}")
+        };
+        FieldError {
+            reason,
+            field: field.into(),
+            message,
+        }
+    }
+
+    /// `Required value`, with more to say or `""`.
+    pub fn required(field: impl Into<String>, detail: impl fmt::Display) -> FieldError {
+        FieldError::new(FieldReason::Required, field, "Required value", detail)
+    }
+
+    /// `Invalid value: …`; the value as JSON.
+    pub fn invalid(field: impl Into<String>, value: &Value, detail: impl fmt::Display) -> FieldError {
+        FieldError::new(
+            FieldReason::Invalid,
+            field,
+            &format!("Invalid value: {}", quoted(value)),
+            detail,
+        )
+    }
+
+    /// `Invalid value: "…"` of a text.
+    pub fn invalid_text(field: impl Into<String>, value: &str, detail: impl fmt::Display) -> FieldError {
+        FieldError::invalid(field, &Value::from(value), detail)
+    }
+
+    /// `Unsupported value: …: supported values: …`.
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> FieldError {
+        let supported: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
+        let detail = if supported.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", supported.join(", "))
+        };
+        FieldError::new(
+            FieldReason::NotSupported,
+            field,
+            &format!("Unsupported value: {}", quoted(value)),
+            detail,
+        )
+    }
+
+    /// `Duplicate value: …`.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
+        FieldError::new(
+            FieldReason::Duplicate,
+            field,
+            &format!("Duplicate value: {}", quoted(value)),
+            "",
+        )
+    }
+
+    /// `Forbidden: …`.
+    pub fn forbidden(field: impl Into<String>, detail: impl fmt::Display) -> FieldError {
+        FieldError::new(FieldReason::Forbidden, field, "Forbidden", detail)
+    }
+
+    /// `Too long: may not be more than … bytes`.
+    pub fn too_long(field: impl Into<String>, bytes_max: usize) -> FieldError {
+        FieldError::new(
+            FieldReason::TooLong,
+            field,
+            "Too long",
+            format!("may not be more than {bytes_max} bytes"),
+        )
+    }
+
+    /// `Too many: …: must have at most … items`.
+    pub fn too_many(field: impl Into<String>, count: usize, count_max: usize) -> FieldError {
+        let detail = format!("must have at most {count_max} items");
+        FieldError::new(FieldReason::TooMany, field, &format!("Too many: {count}"), detail)
+    }
+
+    /// `Not found: …`.
+    pub fn not_found(field: impl Into<String>, value: &Value) -> FieldError {
+        FieldError::new(
+            FieldReason::NotFound,
+            field,
+            &format!("Not found: {}", quoted(value)),
+            "",
+        )
+    }
+}
+
+/// A value inside a message: JSON.
+fn quoted(value: &Value) -> String {
+    value.to_string()
 }
 
 impl FieldReason {

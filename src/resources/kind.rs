@@ -5,14 +5,34 @@ use serde_json::Value;
 
 use super::lookup;
 use super::row::Row;
-use super::{Resource, apps, batch, core, extension, networking, policy, rbac, storage};
+use super::{Context, FieldError, Resource, apps, batch, core, extension, networking, policy, rbac, storage};
 
 /// What a kind computes. Everything has a default that suits most kinds.
+///
+/// Objects are in their stored shape and in canonical form.
 pub(super) struct Kind {
     /// Name in the store.
     pub(super) storage: &'static str,
     /// Pushes the Table cells in column order.
     pub(super) cells: fn(&mut Row<'_>),
+    /// Fills in what was left open, on every write.
+    pub(super) defaults: fn(&mut Value),
+    /// Fills in what only a new object gets, its first status above all.
+    pub(super) prepare_create: fn(&mut Value, &Context<'_>),
+    /// Fills in what follows from a change: old, new, subresource.
+    pub(super) prepare_update: fn(&Value, &mut Value, Option<&str>, &Context<'_>),
+    /// What is wrong with an object, new or changed.
+    pub(super) validate: fn(&Value, &mut Vec<FieldError>),
+    /// What is wrong with a new object only.
+    pub(super) validate_create: fn(&Value, &mut Vec<FieldError>),
+    /// What is wrong with a change: old, new, subresource.
+    pub(super) validate_update: fn(&Value, &Value, Option<&str>, &mut Vec<FieldError>),
+    /// What is wrong with a change of status: old, new.
+    pub(super) validate_status: fn(&Value, &Value, &mut Vec<FieldError>),
+    /// Warnings about an object that is fine.
+    pub(super) warnings: fn(&Value) -> Vec<String>,
+    /// Whether `/status` leaves the labels as they are.
+    pub(super) status_keeps_labels: bool,
 }
 
 impl Kind {
@@ -20,12 +40,56 @@ impl Kind {
         Kind {
             storage,
             cells: name_and_creation,
+            defaults: |_| (),
+            prepare_create: |_, _| (),
+            prepare_update: |_, _, _, _| (),
+            validate: |_, _| (),
+            validate_create: |_, _| (),
+            validate_update: |_, _, _, _| (),
+            validate_status: |_, _, _| (),
+            warnings: |_| Vec::new(),
+            status_keeps_labels: false,
         }
     }
 
-    pub(super) const fn cells(mut self, cells: fn(&mut Row<'_>)) -> Kind {
-        self.cells = cells;
-        self
+    pub(super) const fn cells(self, cells: fn(&mut Row<'_>)) -> Kind {
+        Kind { cells, ..self }
+    }
+
+    pub(super) const fn defaults(self, defaults: fn(&mut Value)) -> Kind {
+        Kind { defaults, ..self }
+    }
+
+    pub(super) const fn prepare_create(self, prepare_create: fn(&mut Value, &Context<'_>)) -> Kind {
+        Kind { prepare_create, ..self }
+    }
+
+    pub(super) const fn prepare_update(
+        self,
+        prepare_update: fn(&Value, &mut Value, Option<&str>, &Context<'_>),
+    ) -> Kind {
+        Kind { prepare_update, ..self }
+    }
+
+    pub(super) const fn validate(self, validate: fn(&Value, &mut Vec<FieldError>)) -> Kind {
+        Kind { validate, ..self }
+    }
+
+    pub(super) const fn validate_create(self, validate_create: fn(&Value, &mut Vec<FieldError>)) -> Kind {
+        Kind {
+            validate_create,
+            ..self
+        }
+    }
+
+    pub(super) const fn validate_update(
+        self,
+        validate_update: fn(&Value, &Value, Option<&str>, &mut Vec<FieldError>),
+    ) -> Kind {
+        Kind {
+            validate_update,
+            ..self
+        }
     }
 }
 

@@ -5,24 +5,34 @@
 //! A kind is a declaration: facts are tables in `facts/*.tsv`; what must be computed is in one file a group.
 
 mod apps;
+mod archiver;
 mod batch;
+mod canonical;
 mod core;
 mod declaration;
+mod deletion;
 pub mod duration;
 mod encode;
 mod error;
 mod extension;
 mod kind;
 mod lookup;
+mod metadata;
+mod names;
 mod networking;
 mod policy;
+pub mod quantity;
 mod rbac;
 mod row;
+pub mod scale;
 mod storage;
 mod strategy;
 pub mod table;
 
-pub use declaration::{Column, Resource, Subresource, all, find, stored};
+pub use archiver::KindArchiver;
+pub use canonical::canonicalize;
+pub use declaration::{Column, NameRule, Resource, Strategy, Subresource, all, find, stored};
+pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete};
 pub use encode::{EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use strategy::{Context, prepare_create, prepare_update};

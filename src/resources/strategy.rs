@@ -1,8 +1,11 @@
-//! How an object is made ready for a write: what the server fills in, what a client may not change.
+//! How an object is made ready for a write: what the server fills in, what a client may not change, what is validated.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{Refusal, Resource};
+use super::canonical::canonicalize;
+use super::kind::{self, Kind};
+use super::lookup::{integer, text};
+use super::{FieldError, Refusal, Resource, metadata, names};
 
 /// What a strategy may know of the request.
 #[derive(Debug, Clone, Copy)]
@@ -15,23 +18,75 @@ pub struct Context<'a> {
     pub name: Option<&'a str>,
 }
 
-/// Makes a new object ready: namespace and generated name, uid, creation time, generation, defaults, empty status;
-/// then validates it. Warnings for the client come back.
+impl Context<'_> {
+    /// Now, as metadata writes times.
+    pub fn now(&self) -> String {
+        time_text(self.now_s)
+    }
+}
+
+/// A Unix second in RFC 3339, as metadata writes times.
+pub(super) fn time_text(seconds: i64) -> String {
+    jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
+}
+
+/// Makes a new object ready: namespace and generated name, uid, creation time, generation, canonical form, defaults,
+/// first status; then validates it. Warnings for the client come back.
 ///
-/// `object` is in the stored shape of `resource` (see `Resource::stored_shape`).
+/// `object` is in the stored shape of `resource` (see [`Resource::stored_shape`]). `kind` and `apiVersion` are neither
+/// needed nor changed.
 pub fn prepare_create(
     resource: &'static Resource,
     object: &mut Value,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Refusal> {
-    let _ = (resource, object, context);
-    Ok(Vec::new())
+    check_namespace(resource, object, context)?;
+    let kind = kind::of(resource.storage);
+    if resource.strategy.resets_status {
+        remove(object, "status");
+    }
+    let metadata = metadata_of(object)?;
+    for field in [
+        "resourceVersion",
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+    ] {
+        metadata.remove(field);
+    }
+    metadata.insert("creationTimestamp".to_owned(), context.now().into());
+    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    if resource.strategy.counts_generation {
+        metadata.insert("generation".to_owned(), 1.into());
+    }
+    let prefix = metadata
+        .get("generateName")
+        .and_then(Value::as_str)
+        .unwrap_or("")
+        .to_owned();
+    let unnamed = metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty);
+    if unnamed && !prefix.is_empty() {
+        metadata.insert("name".to_owned(), names::generate(&prefix).into());
+    }
+    canonicalize(resource, object);
+    (kind.defaults)(object);
+    (kind.prepare_create)(object, context);
+    let mut errors = Vec::new();
+    metadata::validate(resource, object, &mut errors);
+    (kind.validate)(object, &mut errors);
+    (kind.validate_create)(object, &mut errors);
+    refuse(errors)?;
+    Ok((kind.warnings)(object))
 }
 
 /// Makes a changed object ready: keeps what a client may not change (uid, creation time, status on the main resource,
-/// all but status on `/status`), counts the generation, defaults; then validates the change. Warnings come back.
+/// all but status on `/status`), counts the generation, brings it into canonical form with defaults; then validates it
+/// and the change. Warnings come back.
 ///
-/// `old` is the stored object. Whether `resourceVersion` matches is the API's business.
+/// `old` is the stored object; both are in the stored shape of `resource`. The `resourceVersion` of `new` becomes that of
+/// `old`, so that `old == new` afterwards tells whether anything changed (`managedFields` aside). Whether the version
+/// that the client sent matches is for the caller to check before.
 pub fn prepare_update(
     resource: &'static Resource,
     subresource: Option<&str>,
@@ -39,6 +94,187 @@ pub fn prepare_update(
     new: &mut Value,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Refusal> {
-    let _ = (resource, subresource, old, new, context);
-    Ok(Vec::new())
+    check_namespace(resource, new, context)?;
+    let kind = kind::of(resource.storage);
+    let metadata = metadata_of(new)?;
+    let name = metadata.get("name").and_then(Value::as_str).unwrap_or("");
+    let old_name = text(old, "/metadata/name");
+    if name.is_empty() {
+        metadata.insert("name".to_owned(), old_name.into());
+    } else if name != old_name {
+        let message = format!("the name of the object ({name}) does not match the name on the URL ({old_name})");
+        return Err(Refusal::BadRequest(message));
+    }
+    check_uid(resource, old, metadata)?;
+    keep_metadata(old, metadata);
+    isolate(resource, kind, subresource, old, new);
+    canonicalize(resource, new);
+    (kind.defaults)(new);
+    (kind.prepare_update)(old, new, subresource, context);
+    count_generation(resource, old, new);
+    let mut errors = Vec::new();
+    metadata::validate(resource, new, &mut errors);
+    metadata::validate_update(old, new, &mut errors);
+    if subresource == Some("status") {
+        (kind.validate_status)(old, new, &mut errors);
+    } else {
+        (kind.validate)(new, &mut errors);
+        (kind.validate_update)(old, new, subresource, &mut errors);
+    }
+    refuse(errors)?;
+    Ok(if subresource.is_none() {
+        (kind.warnings)(new)
+    } else {
+        Vec::new()
+    })
+}
+
+/// The metadata of an object, made when there is none.
+pub(super) fn metadata_of(object: &mut Value) -> Result<&mut Map<String, Value>, Refusal> {
+    let bad = || Refusal::BadRequest("the object provided is not a JSON object with metadata".to_owned());
+    let metadata = object
+        .as_object_mut()
+        .ok_or_else(bad)?
+        .entry("metadata")
+        .or_insert(Value::Null);
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    metadata.as_object_mut().ok_or_else(bad)
+}
+
+/// The namespace of the object is that of the request; it is filled in.
+fn check_namespace(resource: &Resource, object: &mut Value, context: &Context<'_>) -> Result<(), Refusal> {
+    let metadata = metadata_of(object)?;
+    let own = metadata.get("namespace").and_then(Value::as_str).unwrap_or("");
+    let requested = if resource.namespaced {
+        context.namespace.unwrap_or("")
+    } else {
+        ""
+    };
+    if own.is_empty() {
+        if !requested.is_empty() {
+            metadata.insert("namespace".to_owned(), requested.into());
+        }
+        return Ok(());
+    }
+    if own == requested {
+        return Ok(());
+    }
+    let message = "the namespace of the provided object does not match the namespace sent on the request";
+    Err(Refusal::BadRequest(message.to_owned()))
+}
+
+fn check_uid(resource: &Resource, old: &Value, metadata: &Map<String, Value>) -> Result<(), Refusal> {
+    let uid = metadata.get("uid").and_then(Value::as_str).unwrap_or("");
+    let stored = text(old, "/metadata/uid");
+    if uid.is_empty() || uid == stored {
+        return Ok(());
+    }
+    let key = resource.key(Some(text(old, "/metadata/namespace")), text(old, "/metadata/name"));
+    Err(Refusal::Conflict(format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}",
+        resource.plural
+    )))
+}
+
+/// What of metadata is the server's alone.
+fn keep_metadata(old: &Value, metadata: &mut Map<String, Value>) {
+    for field in [
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
+        match old.pointer(&format!("/metadata/{field}")) {
+            Some(value) => metadata.insert(field.to_owned(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    metadata.remove("selfLink");
+}
+
+/// A subresource changes its own part only, the main resource everything but status.
+fn isolate(resource: &Resource, kind: &Kind, subresource: Option<&str>, old: &Value, new: &mut Value) {
+    match subresource {
+        None => {
+            if resource.subresource("status").is_some() {
+                keep(old, new, "status");
+            }
+        }
+        Some("status") => {
+            for field in fields_of(old, new) {
+                if field != "status" && field != "metadata" {
+                    keep(old, new, &field);
+                }
+            }
+            if kind.status_keeps_labels {
+                keep_in(old, new, "labels");
+            }
+        }
+        Some(_) => {
+            keep(old, new, "status");
+        }
+    }
+}
+
+fn fields_of(old: &Value, new: &Value) -> Vec<String> {
+    let names = [old, new]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flat_map(|fields| fields.keys().cloned());
+    let mut names: Vec<String> = names.filter(|name| name != "kind" && name != "apiVersion").collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Makes a top-level field of `new` what it is in `old`.
+pub(super) fn keep(old: &Value, new: &mut Value, field: &str) {
+    if let Some(fields) = new.as_object_mut() {
+        match old.get(field) {
+            Some(value) => fields.insert(field.to_owned(), value.clone()),
+            None => fields.remove(field),
+        };
+    }
+}
+
+fn keep_in(old: &Value, new: &mut Value, field: &str) {
+    if let Ok(metadata) = metadata_of(new) {
+        match old.pointer(&format!("/metadata/{field}")) {
+            Some(value) => metadata.insert(field.to_owned(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+}
+
+fn remove(object: &mut Value, field: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+/// The generation goes up by one when anything but metadata and status changed.
+fn count_generation(resource: &Resource, old: &Value, new: &mut Value) {
+    if !resource.strategy.counts_generation {
+        return;
+    }
+    let changed = |field: &String| field != "metadata" && field != "status" && old.get(field) != new.get(field);
+    if fields_of(old, new).iter().any(changed) {
+        let generation = integer(old, "/metadata/generation").unwrap_or(0) + 1;
+        if let Ok(metadata) = metadata_of(new) {
+            metadata.insert("generation".to_owned(), generation.into());
+        }
+    }
+}
+
+fn refuse(errors: Vec<FieldError>) -> Result<(), Refusal> {
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::Invalid(errors))
+    }
 }

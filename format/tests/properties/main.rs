@@ -5,4 +5,3 @@ mod damage;
 mod exercise;
 mod generate;
 mod round_trip;
-mod specimens;

@@ -1,0 +1,314 @@
+//! What a delete does to an object: away at once, or marked and kept until its grace period or its finalizers are over.
+//! Rules: <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>, `DeleteOptions` of the API.
+
+use serde_json::{Value, json};
+
+use super::lookup::{count, integer, list, text, texts, time_s};
+use super::strategy::{metadata_of, time_text};
+use super::{Context, Refusal, Resource};
+
+/// What of `DeleteOptions` decides about the object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeleteRequest {
+    /// `gracePeriodSeconds`.
+    pub grace_s: Option<i64>,
+    /// `propagationPolicy` (or the old `orphanDependents`).
+    pub propagation: Option<Propagation>,
+}
+
+/// What becomes of an owner's dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay.
+    Orphan,
+    /// They are deleted afterwards.
+    Background,
+    /// They are deleted first.
+    Foreground,
+}
+
+/// What a delete does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deletion {
+    /// The object goes. Its last state, which the client is shown and watchers get.
+    Remove(Value),
+    /// The object is written with these marks and stays for now.
+    Mark(Value),
+    /// It is being deleted already, and this request changes nothing.
+    Pending,
+}
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+/// Decides what a delete request does to the object `old` (in its stored shape).
+///
+/// The caller writes [`Deletion::Mark`] under the precondition that `old` has not changed meanwhile.
+pub fn prepare_delete(
+    resource: &'static Resource,
+    old: &Value,
+    request: &DeleteRequest,
+    context: &Context<'_>,
+) -> Result<Deletion, Refusal> {
+    forbidden(resource, old)?;
+    if resource.storage == "namespaces" {
+        return Ok(namespace(old, context));
+    }
+    let mut object = old.clone();
+    let marked = if resource.storage == "pods" {
+        match gracefully(&mut object, old, request, context)? {
+            Grace::Pending => return Ok(Deletion::Pending),
+            Grace::Given(grace_s) => grace_s > 0,
+            Grace::None => false,
+        }
+    } else {
+        false
+    };
+    let finalizers = finalizers(resource, old, request);
+    let pending = !finalizers.is_empty();
+    let metadata = metadata_of(&mut object)?;
+    if pending {
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+    } else {
+        metadata.remove("finalizers");
+    }
+    if pending && !marked {
+        mark(&mut object, old, context)?;
+        return Ok(if object == *old {
+            Deletion::Pending
+        } else {
+            Deletion::Mark(object)
+        });
+    }
+    Ok(if marked {
+        Deletion::Mark(object)
+    } else {
+        Deletion::Remove(object)
+    })
+}
+
+/// Whether an update leaves an object that is to go now: it was marked, its grace is over and no finalizer is left.
+pub fn is_gone(resource: &Resource, object: &Value) -> bool {
+    let marked = !text(object, "/metadata/deletionTimestamp").is_empty();
+    let waits = integer(object, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) > 0
+        || count(object, "/metadata/finalizers") > 0
+        || (resource.storage == "namespaces" && count(object, "/spec/finalizers") > 0);
+    marked && !waits
+}
+
+/// Objects that the API server itself relies on.
+fn forbidden(resource: &Resource, object: &Value) -> Result<(), Refusal> {
+    let name = text(object, "/metadata/name");
+    let why = match resource.storage {
+        "priorityclasses.scheduling.k8s.io" if name.starts_with("system-") => {
+            "this is a system priority class and cannot be deleted"
+        }
+        "namespaces" if matches!(name, "default" | "kube-system" | "kube-public") => {
+            "this namespace may not be deleted"
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::Forbidden(why.to_owned()))
+}
+
+fn namespace(old: &Value, context: &Context<'_>) -> Deletion {
+    let mut object = old.clone();
+    if text(old, "/metadata/deletionTimestamp").is_empty() {
+        object["metadata"]["deletionTimestamp"] = context.now().into();
+        object["status"]["phase"] = "Terminating".into();
+    }
+    let waits = count(old, "/spec/finalizers") > 0 || count(old, "/metadata/finalizers") > 0;
+    match (waits, object == *old) {
+        (false, _) => Deletion::Remove(object),
+        (true, false) => Deletion::Mark(object),
+        (true, true) => Deletion::Pending,
+    }
+}
+
+enum Grace {
+    /// The kubelet is not asked: there is none, or the Pod is over.
+    None,
+    /// Seconds that the Pod has, 0 included.
+    Given(i64),
+    Pending,
+}
+
+/// Pods on a node have time to end; a later request may only shorten it.
+fn gracefully(
+    object: &mut Value,
+    old: &Value,
+    request: &DeleteRequest,
+    context: &Context<'_>,
+) -> Result<Grace, Refusal> {
+    let metadata = metadata_of(object)?;
+    if let Some(marked_s) = time_s(old, "/metadata/deletionTimestamp") {
+        let Some(left_s) = integer(old, "/metadata/deletionGracePeriodSeconds") else {
+            return Ok(Grace::None);
+        };
+        let Some(wanted_s) = request.grace_s.map(|wanted_s| if wanted_s < 0 { 1 } else { wanted_s }) else {
+            return Ok(Grace::Pending);
+        };
+        if wanted_s >= left_s {
+            return Ok(Grace::Pending);
+        }
+        metadata.insert(
+            "deletionTimestamp".to_owned(),
+            time_text(marked_s - left_s + wanted_s).into(),
+        );
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), wanted_s.into());
+        return Ok(Grace::Given(wanted_s));
+    }
+    let own_s = integer(old, "/spec/terminationGracePeriodSeconds").unwrap_or(30);
+    let over = matches!(text(old, "/status/phase"), "Succeeded" | "Failed");
+    let grace_s = match request.grace_s.unwrap_or(own_s) {
+        _ if text(old, "/spec/nodeName").is_empty() || over => 0,
+        negative @ ..0 => negative.signum().abs(),
+        grace_s => grace_s,
+    };
+    metadata.insert(
+        "deletionTimestamp".to_owned(),
+        time_text(context.now_s + grace_s).into(),
+    );
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace_s.into());
+    bump_generation(object, old)?;
+    Ok(Grace::Given(grace_s))
+}
+
+/// Marks an object that waits for its finalizers.
+fn mark(object: &mut Value, old: &Value, context: &Context<'_>) -> Result<(), Refusal> {
+    let metadata = metadata_of(object)?;
+    if time_s(old, "/metadata/deletionTimestamp").is_none_or(|marked_s| marked_s > context.now_s) {
+        metadata.insert("deletionTimestamp".to_owned(), context.now().into());
+    }
+    metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+    if text(old, "/metadata/deletionTimestamp").is_empty() {
+        bump_generation(object, old)?;
+    }
+    Ok(())
+}
+
+fn bump_generation(object: &mut Value, old: &Value) -> Result<(), Refusal> {
+    if let Some(generation) = integer(old, "/metadata/generation").filter(|&generation| generation > 0) {
+        metadata_of(object)?.insert("generation".to_owned(), (generation + 1).into());
+    }
+    Ok(())
+}
+
+/// The finalizers after this request: the garbage collector's two come and go with the propagation policy.
+fn finalizers<'a>(resource: &Resource, old: &'a Value, request: &DeleteRequest) -> Vec<&'a str> {
+    let before = texts(old, "/metadata/finalizers");
+    // Jobs and replication controllers of before garbage collection left their Pods behind, and still do.
+    let orphans_by_default = matches!(resource.storage, "jobs.batch" | "replicationcontrollers");
+    let asked = match request.propagation {
+        // What an object says itself weighs more than the kind's default.
+        None if before.contains(&ORPHAN) || before.contains(&FOREGROUND) => return before,
+        None if orphans_by_default => Some(ORPHAN),
+        None | Some(Propagation::Background) => None,
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+    };
+    let mut finalizers: Vec<&str> = before
+        .into_iter()
+        .filter(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND)
+        .collect();
+    finalizers.extend(asked);
+    // Events own nothing.
+    if resource.storage == "events" {
+        finalizers.retain(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND);
+    }
+    debug_assert!(finalizers.len() <= list(old, "/metadata/finalizers").len() + 1);
+    finalizers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::find;
+
+    const NOW: Context<'static> = Context {
+        now_s: 1000,
+        namespace: None,
+        name: None,
+    };
+
+    fn delete(resource: &str, old: &Value, grace_s: Option<i64>, propagation: Option<Propagation>) -> Deletion {
+        let (group, plural) = resource.split_once('/').unwrap_or(("", resource));
+        let resource = find(group, "v1", plural).unwrap();
+        prepare_delete(resource, old, &DeleteRequest { grace_s, propagation }, &NOW).unwrap()
+    }
+
+    fn marks(deletion: &Deletion) -> (String, Option<i64>) {
+        let Deletion::Mark(object) = deletion else {
+            panic!("not marked: {deletion:?}")
+        };
+        let grace_s = integer(object, "/metadata/deletionGracePeriodSeconds");
+        (text(object, "/metadata/deletionTimestamp").to_owned(), grace_s)
+    }
+
+    #[test]
+    fn a_pod_on_a_node_has_its_grace_and_later_requests_only_shorten_it() {
+        let pod = json!({"metadata": {"name": "p", "generation": 1}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 30}});
+        let first = delete("pods", &pod, None, None);
+        assert_eq!(marks(&first), ("1970-01-01T00:17:10Z".to_owned(), Some(30)));
+        let Deletion::Mark(marked) = first else { unreachable!() };
+        assert_eq!(integer(&marked, "/metadata/generation"), Some(2));
+        assert_eq!(delete("pods", &marked, None, None), Deletion::Pending);
+        assert_eq!(delete("pods", &marked, Some(40), None), Deletion::Pending);
+        assert_eq!(
+            marks(&delete("pods", &marked, Some(10), None)),
+            ("1970-01-01T00:16:50Z".to_owned(), Some(10))
+        );
+        assert!(matches!(delete("pods", &marked, Some(0), None), Deletion::Remove(_)));
+    }
+
+    #[test]
+    fn a_pod_without_a_node_goes_at_once() {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"terminationGracePeriodSeconds": 30}});
+        assert!(matches!(delete("pods", &pod, None, None), Deletion::Remove(_)));
+    }
+
+    #[test]
+    fn finalizers_keep_an_object_until_they_are_gone() {
+        let object = json!({"metadata": {"name": "c", "finalizers": ["e.com/a"]}});
+        let Deletion::Mark(marked) = delete("configmaps", &object, None, None) else {
+            panic!("not marked")
+        };
+        assert_eq!(integer(&marked, "/metadata/deletionGracePeriodSeconds"), Some(0));
+        assert_eq!(delete("configmaps", &marked, None, None), Deletion::Pending);
+        let resource = find("", "v1", "configmaps").unwrap();
+        assert!(!is_gone(resource, &marked));
+        let mut freed = marked;
+        freed["metadata"]["finalizers"] = json!([]);
+        assert!(is_gone(resource, &freed));
+        assert!(!is_gone(resource, &json!({"metadata": {"name": "c"}})));
+    }
+
+    #[test]
+    fn the_propagation_policy_sets_the_garbage_collectors_finalizers() {
+        let plain = json!({"metadata": {"name": "d", "generation": 1}});
+        let with = |policy| match delete("apps/deployments", &plain, None, policy) {
+            Deletion::Mark(object) => json!(list(&object, "/metadata/finalizers")),
+            Deletion::Remove(_) => json!("removed"),
+            Deletion::Pending => json!("pending"),
+        };
+        assert_eq!(with(None), json!("removed"));
+        assert_eq!(with(Some(Propagation::Background)), json!("removed"));
+        assert_eq!(with(Some(Propagation::Foreground)), json!(["foregroundDeletion"]));
+        assert_eq!(with(Some(Propagation::Orphan)), json!(["orphan"]));
+        assert!(matches!(delete("batch/jobs", &plain, None, None), Deletion::Mark(_)));
+    }
+
+    #[test]
+    fn a_namespace_terminates_until_its_finalizers_are_gone() {
+        let namespace =
+            json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
+        let Deletion::Mark(marked) = delete("namespaces", &namespace, None, None) else {
+            panic!("not marked")
+        };
+        assert_eq!(text(&marked, "/status/phase"), "Terminating");
+        assert_eq!(delete("namespaces", &marked, None, None), Deletion::Pending);
+        let mut freed = marked;
+        freed["spec"]["finalizers"] = json!([]);
+        assert!(matches!(delete("namespaces", &freed, None, None), Deletion::Remove(_)));
+    }
+}

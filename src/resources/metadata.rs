@@ -1,0 +1,188 @@
+//! Rules for metadata that hold for every kind.
+
+use serde_json::{Map, Value, json};
+
+use super::lookup::{boolean, list, map, text};
+use super::{FieldError, Resource, names};
+
+/// Most bytes that the keys and values of all annotations of an object may have together.
+const ANNOTATIONS_LEN_MAX: usize = 256 * 1024;
+
+/// Finalizers that need no domain before them.
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+
+/// What is wrong with the metadata of a new or changed object.
+pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<FieldError>) {
+    let strategy = &resource.strategy;
+    let (name, prefix) = (text(object, "/metadata/name"), text(object, "/metadata/generateName"));
+    if !prefix.is_empty() {
+        let wrong = names::object_name(strategy, prefix, true);
+        errors.extend(
+            wrong
+                .into_iter()
+                .map(|what| FieldError::invalid_text("metadata.generateName", prefix, what)),
+        );
+    }
+    if name.is_empty() {
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+    } else {
+        let wrong = names::object_name(strategy, name, false);
+        errors.extend(
+            wrong
+                .into_iter()
+                .map(|what| FieldError::invalid_text("metadata.name", name, what)),
+        );
+    }
+    let namespace = text(object, "/metadata/namespace");
+    if resource.namespaced {
+        if namespace.is_empty() {
+            errors.push(FieldError::required("metadata.namespace", ""));
+        } else {
+            let wrong = names::label(namespace);
+            errors.extend(
+                wrong
+                    .into_iter()
+                    .map(|what| FieldError::invalid_text("metadata.namespace", namespace, what)),
+            );
+        }
+    } else if !namespace.is_empty() {
+        errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type"));
+    }
+    labels(object.pointer("/metadata/labels"), "metadata.labels", errors);
+    annotations(map(object, "/metadata/annotations"), errors);
+    owners(object, errors);
+    finalizers(object, errors);
+}
+
+/// What a change of metadata may not do. `new` has uid and creation time of `old` where it named none.
+pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"] {
+        let pointer = format!("/metadata/{field}");
+        let changed = new.pointer(&pointer).unwrap_or(&Value::Null);
+        if old.pointer(&pointer).unwrap_or(&Value::Null) != changed {
+            errors.push(FieldError::invalid(
+                format!("metadata.{field}"),
+                changed,
+                "field is immutable",
+            ));
+        }
+    }
+    if !text(old, "/metadata/deletionTimestamp").is_empty() {
+        let before = list(old, "/metadata/finalizers");
+        let added: Vec<&Value> = list(new, "/metadata/finalizers")
+            .iter()
+            .filter(|finalizer| !before.contains(finalizer))
+            .collect();
+        if !added.is_empty() {
+            let added: Vec<String> = added.iter().map(ToString::to_string).collect();
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            errors.push(FieldError::forbidden("metadata.finalizers", detail));
+        }
+    }
+}
+
+/// What is wrong with a map of labels.
+pub(super) fn labels(labels: Option<&Value>, field: &str, errors: &mut Vec<FieldError>) {
+    for (name, value) in labels.and_then(Value::as_object).into_iter().flatten() {
+        let wrong = names::qualified_name(name);
+        errors.extend(
+            wrong
+                .into_iter()
+                .map(|what| FieldError::invalid_text(field, name, what)),
+        );
+        let value = value.as_str().unwrap_or("");
+        let wrong = names::label_value(value);
+        errors.extend(
+            wrong
+                .into_iter()
+                .map(|what| FieldError::invalid_text(field, value, what)),
+        );
+    }
+}
+
+fn annotations(annotations: Option<&Map<String, Value>>, errors: &mut Vec<FieldError>) {
+    let mut len = 0;
+    for (name, value) in annotations.into_iter().flatten() {
+        // The case of letters does not matter in the key of an annotation.
+        let wrong = names::qualified_name(&name.to_lowercase());
+        errors.extend(
+            wrong
+                .into_iter()
+                .map(|what| FieldError::invalid_text("metadata.annotations", name, what)),
+        );
+        len += name.len() + value.as_str().unwrap_or("").len();
+    }
+    if len > ANNOTATIONS_LEN_MAX {
+        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LEN_MAX));
+    }
+}
+
+fn owners(object: &Value, errors: &mut Vec<FieldError>) {
+    let owners = list(object, "/metadata/ownerReferences");
+    for owner in owners {
+        for (field, what) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if text(owner, &format!("/{field}")).is_empty() {
+                errors.push(FieldError::invalid_text(
+                    format!("metadata.ownerReferences.{field}"),
+                    "",
+                    what,
+                ));
+            }
+        }
+        if text(owner, "/kind") == "Event" && text(owner, "/apiVersion") == "v1" {
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid("metadata.ownerReferences", owner, detail));
+        }
+    }
+    let controllers: Vec<&Value> = owners
+        .iter()
+        .filter(|owner| boolean(owner, "/controller") == Some(true))
+        .collect();
+    if let [first, second, ..] = controllers[..] {
+        let shown = |owner| format!("{}/{}", text(owner, "/kind"), text(owner, "/name"));
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            shown(first),
+            shown(second)
+        );
+        errors.push(FieldError::invalid("metadata.ownerReferences", &json!(owners), detail));
+    }
+}
+
+fn finalizers(object: &Value, errors: &mut Vec<FieldError>) {
+    for (i, finalizer) in list(object, "/metadata/finalizers").iter().enumerate() {
+        let finalizer = finalizer.as_str().unwrap_or("");
+        let field = format!("metadata.finalizers[{i}]");
+        let wrong = names::qualified_name(finalizer);
+        errors.extend(
+            wrong
+                .into_iter()
+                .map(|what| FieldError::invalid_text(&field, finalizer, what)),
+        );
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid_text(&field, finalizer, detail));
+        }
+    }
+    let has = |name: &str| {
+        list(object, "/metadata/finalizers")
+            .iter()
+            .any(|finalizer| finalizer == name)
+    };
+    if has("orphan") && has("foregroundDeletion") {
+        let all = json!(list(object, "/metadata/finalizers"));
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid("metadata.finalizers", &all, detail));
+    }
+}
