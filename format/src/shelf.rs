@@ -398,7 +398,8 @@ impl Shelf {
         std::str::from_utf8(self.key_bytes(bytes, index)).unwrap_or_default()
     }
 
-    fn key_bytes<'a>(&self, bytes: &'a [u8], index: usize) -> &'a [u8] {
+    /// The bytes of [`Self::key`], for comparisons.
+    pub fn key_bytes<'a>(&self, bytes: &'a [u8], index: usize) -> &'a [u8] {
         if index >= self.lengths.count {
             return &[];
         }

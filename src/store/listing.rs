@@ -1,13 +1,18 @@
 //! Lists: a range of a resource in list order, as few large runs.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::error::Damaged;
+use super::layer::{KeyRange, Layer, Source};
 use super::object::Object;
-use super::selection::Selection;
-use super::view::View;
+use super::resource_view::ResourceView;
+use super::selection::{Listed, Requirement, Selection};
+use super::shelf_set::Part;
+use super::shelf_walk::{Neighbours, ShelfWalk};
+use super::view::{View, keys_of_namespace};
 
 /// Which keys of a resource are meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,23 +23,171 @@ pub struct Range {
     pub after: Option<String>,
 }
 
-/// A cursor over the objects of a range in list order, which is the byte order of keys.
-pub struct Listing {}
+/// A cursor over the selected objects of a range in list order, which is the byte order of keys.
+///
+/// Keeps its view alive. Its heap does not depend on how many objects there are, but for selections of several values at
+/// once (`in`, exists), which gather up to an eighth of the delta's keys (24 bytes each), if so many have one of them.
+#[derive(Clone)]
+pub struct Listing {
+    view: Arc<View>,
+    resource: Arc<ResourceView>,
+    selection: Selection,
+    range: KeyRange,
+    shelf: ShelfWalk,
+    /// Past, active, frozen: from top to bottom.
+    layers: [Layer; 3],
+    last: Option<Last>,
+}
+
+/// The last object that was handed out.
+#[derive(Clone)]
+enum Last {
+    Shelved { part: usize, object: usize },
+    Logged(Object),
+}
 
 impl Listing {
-    pub(super) fn new(_view: Arc<View>, _resource: &str, _range: Range, _selection: &Selection) -> Listing {
-        todo!()
+    pub(super) fn new(view: &Arc<View>, resource: &str, range: Range, selection: &Selection) -> Listing {
+        Listing::between(view, resource, key_range(range, selection), selection)
     }
 
-    /// The next run: at most `max` selected objects that follow each other; `None` at the end of the range.
-    pub fn next(&mut self, _max: usize) -> Result<Option<Run>, Damaged> {
-        todo!()
+    /// Over the keys of a range of bytes.
+    pub(super) fn between(view: &Arc<View>, resource: &str, range: KeyRange, selection: &Selection) -> Listing {
+        let resource = view.resource(resource).cloned().unwrap_or_default();
+        let whole = ShelfWalk::new(&resource.shelf, &range, None);
+        let listed = rarest(&resource, &whole, selection);
+        let (shelf, hashes) = match &listed {
+            Some(listed) => {
+                (ShelfWalk::new(&resource.shelf, &range, Some(listed.in_shelf())), Some(listed.in_delta()))
+            }
+            None => (whole, None),
+        };
+        let layers = std::array::from_fn(|layer| {
+            Layer::new(source(&resource, layer), &view.log, &range, hashes.as_deref())
+        });
+        Listing { view: Arc::clone(view), resource, selection: selection.clone(), range, shelf, layers, last: None }
+    }
+
+    /// The next run: at most `max` (and at least one) selected objects that follow each other; `None` at the end of the
+    /// range.
+    ///
+    /// Without a selection, or if postings list what is selected, the cost follows what is handed out; else every object
+    /// of the range is looked at.
+    pub fn next(&mut self, max: usize) -> Result<Option<Run>, Damaged> {
+        let Listing { view, resource, selection, shelf, layers, .. } = self;
+        let max = max.max(1);
+        loop {
+            for (layer, place) in layers.iter_mut().enumerate() {
+                place.look(source(resource, layer), &view.log)?;
+            }
+            let next = first_layer(layers);
+            let key = next.and_then(|layer| layers[layer].head.as_ref()).map(|head| head.object.key_bytes());
+            if let Some(Neighbours { part, objects }) = shelf.next(&resource.shelf, key, max, selection)? {
+                self.last = Some(Last::Shelved { part, object: objects.end - 1 });
+                let part = Arc::clone(&resource.shelf.parts()[part]);
+                return Ok(Some(Run::Shelved(ShelvedRun { part, start: objects.start, end: objects.end })));
+            }
+            let Some(next) = next else { return Ok(None) };
+            let Some(head) = layers[next].head.take() else { return Ok(None) };
+            if next == 0 {
+                // The past hides what lies beneath; the deltas have marked it already.
+                for layer in &mut layers[1..] {
+                    layer.head.take_if(|other| other.object.key_bytes() == head.object.key_bytes());
+                }
+                shelf.pass_over(&resource.shelf, head.object.key_bytes());
+            }
+            if head.live && selection.matches(&head.object)? {
+                self.last = Some(Last::Logged(head.object.clone()));
+                return Ok(Some(Run::One(head.object)));
+            }
+        }
     }
 
     /// Objects of the range behind the last run that was handed out, whether selected or not. O(log n).
     pub fn remaining(&self) -> u64 {
-        todo!()
+        let after = match &self.last {
+            None => self.range.lower(),
+            Some(Last::Shelved { part, object }) => {
+                Bound::Excluded(self.resource.shelf.parts()[*part].key_bytes(*object))
+            }
+            Some(Last::Logged(object)) => Bound::Excluded(object.key_bytes()),
+        };
+        self.resource.count(&self.view.log, after, self.range.upper.as_deref())
     }
+}
+
+impl std::fmt::Debug for Listing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Listing({:?}, {:?})", self.range, self.selection)
+    }
+}
+
+fn source(resource: &ResourceView, layer: usize) -> Source<'_> {
+    match layer {
+        0 => resource.past.as_deref().map_or(Source::Nothing, Source::Past),
+        1 => Source::Active(&resource.active),
+        _ => resource.frozen.as_ref().map_or(Source::Nothing, Source::Frozen),
+    }
+}
+
+/// The layer with the smallest key; of equals, the topmost.
+fn first_layer(layers: &[Layer; 3]) -> Option<usize> {
+    let heads = layers.iter().enumerate().filter_map(|(layer, place)| Some((place.head.as_ref()?, layer)));
+    heads.min_by(|(a, _), (b, _)| a.object.key_bytes().cmp(b.object.key_bytes())).map(|(_, layer)| layer)
+}
+
+/// The keys that a range and the requirements on the key leave.
+fn key_range(range: Range, selection: &Selection) -> KeyRange {
+    let mut namespace = range.namespace;
+    let mut name = None;
+    for requirement in &selection.requirements {
+        match requirement {
+            // An object without a namespace has the namespace "" but no slash in its key.
+            Requirement::Namespace { value, is: true } if namespace.is_none() && !value.is_empty() => {
+                namespace = Some(value.clone());
+            }
+            Requirement::Name { value, is: true } => name = Some(value),
+            _ => {}
+        }
+    }
+    let (mut lower, upper) = match (&namespace, name) {
+        (None, _) => (Bound::Unbounded, None),
+        (Some(namespace), Some(name)) => {
+            let key = format!("{namespace}/{name}").into_bytes();
+            let mut upper = key.clone();
+            upper.push(0);
+            (Bound::Included(key), Some(upper))
+        }
+        (Some(namespace), None) => {
+            let (lower, upper) = keys_of_namespace(namespace);
+            (Bound::Included(lower), Some(upper))
+        }
+    };
+    if let Some(after) = range.after.map(String::into_bytes) {
+        let moves = match &lower {
+            Bound::Included(lower) => after >= *lower,
+            _ => true,
+        };
+        if moves {
+            lower = Bound::Excluded(after);
+        }
+    }
+    KeyRange { lower, upper }
+}
+
+/// Of the requirements whose objects are listed by postings, the one with the fewest.
+fn rarest(resource: &ResourceView, shelf: &ShelfWalk, selection: &Selection) -> Option<Listed> {
+    let mut listed: Vec<Listed> = selection.requirements.iter().filter_map(Requirement::postings).collect();
+    if listed.len() > 1 {
+        listed.sort_by_cached_key(|listed| {
+            let hashes = listed.in_delta();
+            let deltas = resource.deltas().map(|delta| {
+                hashes.iter().map(|hashes| delta.postings().ranks(hashes).len()).sum::<usize>()
+            });
+            shelf.listed(&resource.shelf, listed.in_shelf()) + deltas.sum::<usize>()
+        });
+    }
+    listed.into_iter().next()
 }
 
 /// Objects that follow each other in a list.
@@ -49,7 +202,10 @@ pub enum Run {
 impl Run {
     /// Number of objects, at least 1.
     pub fn len(&self) -> usize {
-        todo!()
+        match self {
+            Run::Shelved(run) => run.len(),
+            Run::One(_) => 1,
+        }
     }
 
     /// Never: a run has at least one object.
@@ -59,23 +215,34 @@ impl Run {
 
     /// Key of the last object: what a continue token names.
     pub fn last_key(&self) -> &str {
-        todo!()
+        match self {
+            Run::Shelved(run) => run.part.key(run.end - 1),
+            Run::One(object) => object.key(),
+        }
     }
 
     /// The objects in list order.
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
-        std::iter::empty()
+        let (shelved, one) = match self {
+            Run::Shelved(run) => (Some(run.objects()), None),
+            Run::One(object) => (None, Some(object.clone())),
+        };
+        shelved.into_iter().flatten().chain(one)
     }
 }
 
 /// Objects that lie side by side in a shelf part, none of them changed since.
 #[derive(Clone, Debug)]
-pub struct ShelvedRun {}
+pub struct ShelvedRun {
+    part: Arc<Part>,
+    start: usize,
+    end: usize,
+}
 
 impl ShelvedRun {
     /// Number of objects, at least 1.
     pub fn len(&self) -> usize {
-        todo!()
+        self.end - self.start
     }
 
     /// Never: a run has at least one object.
@@ -83,18 +250,23 @@ impl ShelvedRun {
         false
     }
 
-    /// The stored JSON of all of them, separated by commas: one slice of the mapped file, checked at first touch.
+    /// The stored JSON of all of them, separated by commas: one slice of the mapped file, proven at first touch.
     pub fn json(&self) -> Result<Bytes, Damaged> {
-        todo!()
+        self.part.json_of(self.start..self.end)
     }
 
     /// Length of [`ShelvedRun::json`] in bytes.
     pub fn json_len(&self) -> usize {
-        todo!()
+        self.part.json_range(self.start..self.end).len()
+    }
+
+    /// Tells the kernel that the JSON will be read soon.
+    pub fn will_need_json(&self) {
+        self.part.map().will_need(self.part.json_range(self.start..self.end));
     }
 
     /// The objects in list order.
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
-        std::iter::empty()
+        (self.start..self.end).map(|index| Object::shelved(Arc::clone(&self.part), index))
     }
 }

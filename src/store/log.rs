@@ -50,14 +50,16 @@ impl Log {
 
     /// The record at `at`.
     pub fn record(&self, at: RecordRef) -> Result<Record<'_>, Damaged> {
-        match self.segment(at.segment) {
-            Some(segment) => segment.record(at.offset),
-            None => Err(Damaged {
-                file: super::files::segment(at.segment.into()),
-                offset: at.offset.into(),
-                reason: "the segment of a record is not in the log".into(),
-            }),
-        }
+        self.holding(at)?.record(at.offset)
+    }
+
+    /// The segment that holds the record at `at`.
+    pub(super) fn holding(&self, at: RecordRef) -> Result<&Arc<Segment>, Damaged> {
+        self.segment(at.segment).ok_or_else(|| Damaged {
+            file: super::files::segment(at.segment.into()),
+            offset: at.offset.into(),
+            reason: "the segment of a record is not in the log".into(),
+        })
     }
 
     /// The active segment is replaced by its sealed self, and a new one follows.

@@ -15,16 +15,23 @@
 //! - History of a resource is complete above its floor: a [`Follower`] either sees every write or gets
 //!   [`HistoryError::TooOld`].
 
+mod delta;
 pub mod disk;
 mod error;
 pub mod files;
+mod layer;
 mod listing;
 mod log;
 mod map;
 mod object;
 mod options;
+mod past;
+mod postings;
+mod resource_view;
 mod segment;
 mod selection;
+mod shelf_set;
+mod shelf_walk;
 mod tree;
 mod view;
 mod write;
@@ -40,7 +47,9 @@ pub use map::Map;
 pub use object::Object;
 pub use options::{Durability, OnFatal, Options};
 pub use segment::Segment;
+pub use resource_view::ResourceView;
 pub use selection::{Requirement, Selection};
+pub use shelf_set::{Part, ShelfSet};
 pub use view::View;
 pub use write::{Archiver, Change, Event, EventKind, Precondition, Write, Written};
 

@@ -1,20 +1,131 @@
 //! One object: a handle on its bytes in a mapped file.
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use flatkube_format::sidecar::ArchivedSidecar;
+use flatkube_format::FormatError;
+use flatkube_format::frame::{Previous, Record};
+use flatkube_format::sidecar::{self, ArchivedSidecar, digit_count};
 
 use super::error::Damaged;
+use super::log::{Log, RecordRef};
+use super::map::Map;
+use super::segment::Segment;
+use super::shelf_set::Part;
 
 /// An object at one revision. Keeps the mapped file alive that its bytes lie in; cloning costs one reference count.
 #[derive(Clone)]
-pub struct Object {}
+pub struct Object {
+    place: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    Logged(Logged),
+    Shelved { part: Arc<Part>, index: u32 },
+}
+
+/// A version in a log segment. Its checksum was proven, so its ranges lie in the published bytes of the map.
+#[derive(Clone)]
+struct Logged {
+    map: Arc<Map>,
+    revision: u64,
+    shape: u32,
+    key: Span,
+    json: Span,
+    sidecar: Span,
+}
+
+/// A range of a file of less than 4 GiB.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    fn of(range: &Range<usize>) -> Span {
+        Span { start: range.start as u32, len: range.len() as u32 }
+    }
+
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+
+    fn in_map(self, map: &Map) -> &[u8] {
+        map.bytes().get(self.range()).unwrap_or_default()
+    }
+}
+
+/// A slice of a map that grows: made over published bytes alone.
+struct LoggedSlice(Arc<Map>, Span);
+
+impl AsRef<[u8]> for LoggedSlice {
+    fn as_ref(&self) -> &[u8] {
+        self.1.in_map(&self.0)
+    }
+}
 
 impl Object {
+    /// The version that the record at `at` carries.
+    pub(super) fn at(log: &Log, at: RecordRef) -> Result<Object, Damaged> {
+        let segment = log.holding(at)?;
+        Ok(Object::of_record(segment, &segment.record(at.offset)?))
+    }
+
+    /// The version that the record at `at` replaced or removed, if there was one.
+    pub(super) fn before(log: &Log, at: RecordRef) -> Result<Option<Object>, Damaged> {
+        let segment = log.holding(at)?;
+        Object::before_record(segment, &segment.record(at.offset)?)
+    }
+
+    /// The version that a record carries.
+    pub(super) fn of_record(segment: &Segment, record: &Record<'_>) -> Object {
+        let json = record.json_range();
+        Object {
+            place: Place::Logged(Logged {
+                map: Arc::clone(segment.map()),
+                revision: record.revision,
+                shape: record.shape,
+                key: Span { start: (json.start - record.key.len()) as u32, len: record.key.len() as u32 },
+                json: Span::of(&json),
+                sidecar: Span::of(&record.sidecar_range()),
+            }),
+        }
+    }
+
+    /// The version that a record replaced or removed, if there was one.
+    pub(super) fn before_record(segment: &Segment, record: &Record<'_>) -> Result<Option<Object>, Damaged> {
+        match record.previous {
+            Previous::None => Ok(None),
+            Previous::Reference { offset } => {
+                Ok(Some(Object::of_record(segment, &segment.record(offset)?)))
+            }
+            Previous::Inline { revision, shape, .. } => {
+                let Some((json, sidecar)) = record.previous_ranges() else { return Ok(None) };
+                let Place::Logged(logged) = Object::of_record(segment, record).place else { return Ok(None) };
+                let (json, sidecar) = (Span::of(&json), Span::of(&sidecar));
+                Ok(Some(Object { place: Place::Logged(Logged { revision, shape, json, sidecar, ..logged }) }))
+            }
+        }
+    }
+
+    pub(super) fn shelved(part: Arc<Part>, index: usize) -> Object {
+        Object { place: Place::Shelved { part, index: index as u32 } }
+    }
+
     /// `namespace/name`, or `name` for objects without a namespace.
     pub fn key(&self) -> &str {
-        todo!()
+        std::str::from_utf8(self.key_bytes()).unwrap_or_default()
+    }
+
+    pub(super) fn key_bytes(&self) -> &[u8] {
+        match &self.place {
+            Place::Logged(logged) => logged.key.in_map(&logged.map),
+            Place::Shelved { part, index } => part.key_bytes(*index as usize),
+        }
     }
 
     /// The namespace, if the object has one.
@@ -29,37 +140,77 @@ impl Object {
 
     /// Revision of the write that made this version.
     pub fn revision(&self) -> u64 {
-        todo!()
+        match &self.place {
+            Place::Logged(logged) => logged.revision,
+            Place::Shelved { part, index } => part.entry(*index as usize).revision,
+        }
     }
 
     /// Generation of the schema under which the object was stored.
     pub fn shape(&self) -> u32 {
-        todo!()
+        match &self.place {
+            Place::Logged(logged) => logged.shape,
+            Place::Shelved { part, index } => part.entry(*index as usize).shape,
+        }
     }
 
-    /// The stored JSON, with the revision in it. Shelved bytes are checked at first touch.
+    /// Whether the object lies on a shelf; else it lies in the log.
+    pub fn is_shelved(&self) -> bool {
+        matches!(self.place, Place::Shelved { .. })
+    }
+
+    /// The stored JSON, with the revision in it. Shelved bytes are proven at first touch.
     pub fn json(&self) -> Result<&[u8], Damaged> {
-        todo!()
+        match &self.place {
+            Place::Logged(logged) => Ok(logged.json.in_map(&logged.map)),
+            Place::Shelved { part, index } => part.json(*index as usize),
+        }
     }
 
-    /// The stored JSON as a slice that keeps its map alive.
+    /// The stored JSON as a slice that keeps its map alive. Costs one allocation if the object lies in the log.
     pub fn json_bytes(&self) -> Result<Bytes, Damaged> {
-        todo!()
+        match &self.place {
+            Place::Logged(logged) => Ok(Bytes::from_owner(LoggedSlice(Arc::clone(&logged.map), logged.json))),
+            Place::Shelved { part, index } => {
+                let index = *index as usize;
+                part.json_of(index..index + 1)
+            }
+        }
     }
 
     /// The stored JSON before and behind the digits of its `resourceVersion`.
     pub fn json_around_revision(&self) -> Result<(&[u8], &[u8]), Damaged> {
-        todo!()
+        let json = self.json()?;
+        let splice = self.sidecar()?.splice.to_native() as usize;
+        let halves = json.split_at_checked(splice);
+        halves
+            .and_then(|(before, rest)| Some((before, rest.get(digit_count(self.revision())..)?)))
+            .ok_or_else(|| self.damaged(0, "the sidecar names a splice point outside the JSON".to_owned()))
     }
 
     /// The value of `metadata`, braces included.
     pub fn metadata(&self) -> Result<&[u8], Damaged> {
-        todo!()
+        let span = self.sidecar()?.metadata_span(digit_count(self.revision()));
+        let metadata = self.json()?.get(span);
+        metadata.ok_or_else(|| self.damaged(0, "the sidecar names a metadata span outside the JSON".to_owned()))
     }
 
     /// What was archived beside the JSON, checked on every call (some hundred nanoseconds): keep the reference.
     pub fn sidecar(&self) -> Result<&ArchivedSidecar, Damaged> {
-        todo!()
+        let bytes = match &self.place {
+            Place::Logged(logged) => logged.sidecar.in_map(&logged.map),
+            Place::Shelved { part, index } => part.sidecar(*index as usize)?,
+        };
+        sidecar::access(bytes).map_err(|FormatError { offset, reason }| self.damaged(offset, reason.to_string()))
+    }
+
+    /// Damage at an offset in the object's sidecar.
+    fn damaged(&self, offset: u64, reason: String) -> Damaged {
+        let (map, sidecar) = match &self.place {
+            Place::Logged(logged) => (&logged.map, u64::from(logged.sidecar.start)),
+            Place::Shelved { part, index } => (part.map(), part.entry(*index as usize).sidecar.start as u64),
+        };
+        Damaged { file: map.file().to_owned(), offset: sidecar + offset, reason }
     }
 }
 

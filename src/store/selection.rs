@@ -4,10 +4,14 @@
 //! The meaning of each operator is that of Kubernetes' label selectors ("Labels and Selectors", API conventions) and of
 //! its field selectors: an object without the label satisfies `NotIn`, `!=` and `!name`, and none of the others.
 
+use std::ops::RangeInclusive;
+
+use flatkube_format::shelf::{PostingKind, posting_hash};
 use flatkube_format::sidecar::ArchivedSidecar;
 
 use super::error::Damaged;
 use super::object::{Object, name_of, namespace_of};
+use super::postings::{narrow, narrow_pair, of_name};
 
 /// Requirements that must all hold. Empty: everything is selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -152,7 +156,62 @@ impl Requirement {
     fn is_of_key(&self) -> bool {
         matches!(self, Requirement::Name { .. } | Requirement::Namespace { .. })
     }
+
+    /// Where objects that can satisfy this requirement are listed; `None` when no posting lists them all: for negative
+    /// operators, and for a field that must be empty, which objects may also lack.
+    pub(super) fn postings(&self) -> Option<Listed> {
+        let label = |name: &str, values: &[String]| {
+            let mut pairs: Vec<u64> = values.iter().map(|value| posting_hash(PostingKind::Label, name, value)).collect();
+            pairs.sort_unstable();
+            pairs.dedup();
+            Listed { name: Some(posting_hash(PostingKind::LabelName, name, "")), values: Some(pairs) }
+        };
+        match self {
+            Requirement::LabelIn { name, values } => Some(label(name, values)),
+            Requirement::LabelExists(name)
+            | Requirement::LabelAbove { name, .. }
+            | Requirement::LabelBelow { name, .. } => Some(Listed { values: None, ..label(name, &[]) }),
+            Requirement::FieldIs { name, value } if !value.is_empty() => {
+                Some(Listed { name: None, values: Some(vec![posting_hash(PostingKind::Field, name, value)]) })
+            }
+            _ => None,
+        }
+    }
 }
+
+/// Posting hashes that together list every object with one of some values, or with a label of some name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// Hash of the label's name; `None` for a field.
+    pub(super) name: Option<u64>,
+    /// Hashes of the label or field with each accepted value, sorted; `None`: the label with any value.
+    pub(super) values: Option<Vec<u64>>,
+}
+
+impl Listed {
+    /// The hashes to look up in a shelf.
+    pub(super) fn in_shelf(&self) -> &[u64] {
+        self.values.as_deref().unwrap_or(self.name.as_slice())
+    }
+
+    /// The ranges of hashes to look up in a delta.
+    pub(super) fn in_delta(&self) -> Vec<RangeInclusive<u32>> {
+        match (self.name, &self.values) {
+            (Some(name), None) => vec![of_name(name)],
+            (name, values) => {
+                let narrow = |&pair: &u64| {
+                    let hash = name.map_or_else(|| narrow(pair), |name| narrow_pair(name, pair));
+                    hash..=hash
+                };
+                let mut ranges: Vec<_> = values.iter().flatten().map(narrow).collect();
+                ranges.sort_unstable_by_key(|range| *range.start());
+                ranges.dedup();
+                ranges
+            }
+        }
+    }
+}
+
 
 fn integer(value: Option<&str>) -> Option<i64> {
     value?.parse().ok()

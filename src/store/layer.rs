@@ -1,0 +1,185 @@
+//! The layers above the shelf, walked in order of keys: what a [`Listing`](super::listing::Listing) merges.
+
+use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
+
+use super::delta::{Delta, Ordered};
+use super::error::Damaged;
+use super::log::Log;
+use super::object::Object;
+use super::past::Past;
+use super::postings::Posting;
+use super::resource_view::Frozen;
+use super::tree::Cursor;
+
+/// A delta is walked whole, each object checked against the selection, when its postings list more than one in this
+/// many of its keys: gathering and sorting candidates costs about as much per key.
+const SCAN_IF_ONE_IN: usize = 8;
+
+/// The next version that a layer has to offer.
+#[derive(Clone)]
+pub(super) struct Head {
+    /// The version; of a key that was not there, an object that bears the key.
+    pub(super) object: Object,
+    /// Whether the key is there. Only the past overlay offers keys that are not: deltas mark what they delete.
+    pub(super) live: bool,
+}
+
+/// Keys between two bounds, as a listing walks them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyRange {
+    pub(super) lower: Bound<Vec<u8>>,
+    /// Exclusive.
+    pub(super) upper: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    pub(super) fn lower(&self) -> Bound<&[u8]> {
+        self.lower.as_ref().map(Vec::as_slice)
+    }
+
+    pub(super) fn upper(&self) -> Bound<&[u8]> {
+        self.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded)
+    }
+
+    /// Whether a key is in the range.
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        RangeBounds::<[u8]>::contains(&(self.lower(), self.upper()), key)
+    }
+
+    /// Ranks of the keys in the range among `len` sorted keys, of which `rank` gives the first that is not below a bound.
+    fn ranks(&self, len: usize, rank: impl Fn(Bound<&[u8]>) -> usize) -> Range<usize> {
+        let start = rank(self.lower());
+        let end = self.upper.as_deref().map_or(len, |upper| rank(Bound::Included(upper)));
+        start..end.max(start)
+    }
+}
+
+/// One layer's versions of a key range in order, with the next one looked at.
+#[derive(Clone)]
+pub(super) struct Layer {
+    walk: Walk,
+    pub(super) head: Option<Head>,
+}
+
+#[derive(Clone)]
+enum Walk {
+    Nothing,
+    /// Ranks of a past overlay.
+    Past(Range<usize>),
+    /// All slots in order.
+    Order(Cursor<Ordered>),
+    /// Slots of one posting in order.
+    Postings(Cursor<Posting>),
+    /// Slots of several postings, sorted.
+    Gathered(std::vec::IntoIter<u32>),
+}
+
+/// What a layer's walk runs over: the listing owns it, the layer only the place in it.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    Nothing,
+    Past(&'a Past),
+    Active(&'a Delta),
+    Frozen(&'a Frozen),
+}
+
+impl<'a> Source<'a> {
+    fn delta(self) -> Option<&'a Delta> {
+        match self {
+            Source::Active(delta) => Some(delta),
+            Source::Frozen(frozen) => Some(&frozen.delta),
+            Source::Nothing | Source::Past(_) => None,
+        }
+    }
+
+    /// Whether the slot's version is not the one to offer: it is a deletion, or a layer above has the key, too.
+    fn passes_over(self, slot: u32) -> bool {
+        match self {
+            Source::Active(delta) => delta.slot(slot).is_tombstone(),
+            Source::Frozen(frozen) => frozen.delta.slot(slot).is_tombstone() || frozen.is_replaced(slot),
+            Source::Nothing | Source::Past(_) => true,
+        }
+    }
+}
+
+impl Layer {
+    /// The versions of `source` in `range`; with `hashes`, at least those that have one of these narrow posting hashes.
+    pub(super) fn new(
+        source: Source<'_>,
+        log: &Log,
+        range: &KeyRange,
+        hashes: Option<&[RangeInclusive<u32>]>,
+    ) -> Layer {
+        let walk = match (source, source.delta()) {
+            (Source::Past(past), _) => Walk::Past(range.ranks(past.len(), |bound| past.lower(log, bound).rank)),
+            (_, Some(delta)) => walk_delta(source, delta, log, range, hashes),
+            (_, None) => Walk::Nothing,
+        };
+        Layer { walk, head: None }
+    }
+
+    /// Looks at the next version, if the one that was looked at has been taken.
+    pub(super) fn look(&mut self, source: Source<'_>, log: &Log) -> Result<(), Damaged> {
+        if self.head.is_some() {
+            return Ok(());
+        }
+        self.head = match &mut self.walk {
+            Walk::Nothing => None,
+            Walk::Past(ranks) => match (ranks.next(), source) {
+                (Some(rank), Source::Past(past)) => {
+                    let (bearer, version) = past.version(log, rank)?;
+                    Some(Head { live: version.is_some(), object: version.unwrap_or(bearer) })
+                }
+                _ => None,
+            },
+            Walk::Order(cursor) => next_of(&mut cursor.map(Ordered::slot), source, log)?,
+            Walk::Postings(cursor) => next_of(&mut cursor.map(Posting::slot), source, log)?,
+            Walk::Gathered(slots) => next_of(slots, source, log)?,
+        };
+        Ok(())
+    }
+}
+
+/// The next version among `slots` that is to be offered.
+fn next_of(slots: &mut impl Iterator<Item = u32>, source: Source<'_>, log: &Log) -> Result<Option<Head>, Damaged> {
+    let Some(delta) = source.delta() else { return Ok(None) };
+    match slots.find(|&slot| !source.passes_over(slot)) {
+        Some(slot) => Ok(Some(Head { object: Object::at(log, delta.slot(slot).at())?, live: true })),
+        None => Ok(None),
+    }
+}
+
+fn walk_delta(
+    source: Source<'_>,
+    delta: &Delta,
+    log: &Log,
+    range: &KeyRange,
+    hashes: Option<&[RangeInclusive<u32>]>,
+) -> Walk {
+    if delta.is_empty() {
+        return Walk::Nothing;
+    }
+    let postings = delta.postings();
+    if let Some([hash]) = hashes
+        && hash.start() == hash.end()
+    {
+        let ranks = postings.ranks_between(*hash.start(), delta, log, range.lower(), range.upper());
+        return Walk::Postings(postings.walk(ranks));
+    }
+    let ranks = range.ranks(delta.len(), |bound| delta.lower(log, bound).rank);
+    let all = Walk::Order(delta.walk(ranks.clone()));
+    let Some(hashes) = hashes else { return all };
+    let listed: usize = hashes.iter().map(|hashes| postings.ranks(hashes).len()).sum();
+    if listed * SCAN_IF_ONE_IN >= ranks.len() {
+        return all;
+    }
+    let mut slots = Vec::with_capacity(listed);
+    for hashes in hashes {
+        let found = postings.walk(postings.ranks(hashes)).map(Posting::slot);
+        slots.extend(found.filter(|&slot| !source.passes_over(slot)).map(|slot| (delta.key(log, slot), slot)));
+    }
+    slots.retain(|&(key, _)| range.contains(key));
+    slots.sort_unstable();
+    slots.dedup();
+    Walk::Gathered(slots.into_iter().map(|(_, slot)| slot).collect::<Vec<_>>().into_iter())
+}

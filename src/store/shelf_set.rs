@@ -1,0 +1,316 @@
+//! The shelf of a resource: mapped parts in list order, and which of their objects were overwritten since.
+//!
+//! Nothing here grows with the number of shelved objects but two bits of bookkeeping: a bit per 64 KiB block that was proven,
+//! and, in a resource that is being written, a bit per object that a delta overwrote (its *shadow*).
+
+use std::fmt;
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use flatkube_format::manifest::PartEntry;
+use flatkube_format::shelf::{Entry, Postings, Shelf};
+
+use super::delta::{Delta, Keys};
+use super::error::Damaged;
+use super::map::Map;
+
+/// One mapped shelf part. Its index was checked when it was opened; JSON and sidecars are proven block by block when they
+/// are first touched.
+pub struct Part {
+    entry: PartEntry,
+    map: Arc<Map>,
+    bytes: Bytes,
+    shelf: Shelf,
+    /// A bit per block of JSON and sidecars: set once its checksum was found right.
+    proven: Box<[AtomicU64]>,
+}
+
+/// The parts of a resource's shelf with their shadows. Cloning is O(1) and a clone never changes.
+#[derive(Clone, Debug, Default)]
+pub struct ShelfSet {
+    parts: Arc<[Arc<Part>]>,
+    /// Rank of the first object of each part, and behind them the number of all objects.
+    ranks: Arc<[u64]>,
+    /// Per part; parts at the end that have no shadow may be missing.
+    shadows: imbl::Vector<Option<Shadow>>,
+    /// Slots of the active delta that [`ShelfSet::shadowed_by`] has dealt with.
+    slots_seen: usize,
+}
+
+/// A bit per object of one part.
+type Shadow = Arc<[u64]>;
+
+/// A place between two shelved objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// Index of the part.
+    pub(super) part: usize,
+    /// Number of the object in it.
+    pub(super) object: usize,
+}
+
+struct Mapped(Arc<Map>);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl Part {
+    /// Opens a mapped part and checks its index; `entry` is what the manifest says of it.
+    pub fn open(entry: PartEntry, map: Arc<Map>) -> Result<Part, Damaged> {
+        let bytes = Bytes::from_owner(Mapped(Arc::clone(&map)));
+        let shelf = Shelf::open(&bytes).map_err(|error| Damaged::of(map.file(), &error))?;
+        let foreign = shelf.header_crc() != entry.header_crc
+            || shelf.count() as u64 != entry.count
+            || shelf.key(&bytes, 0) != entry.first_key
+            || shelf.key(&bytes, shelf.count().saturating_sub(1)) != entry.last_key;
+        if foreign {
+            let reason = "this is not the part that the manifest names".to_owned();
+            return Err(Damaged { file: map.file().to_owned(), offset: 0, reason });
+        }
+        let proven = (0..shelf.block_count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Part { entry, map, bytes, shelf, proven })
+    }
+
+    /// What the manifest says of the part.
+    pub fn manifest_entry(&self) -> &PartEntry {
+        &self.entry
+    }
+
+    /// The map that the part lies in.
+    pub fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// Number of objects.
+    pub fn count(&self) -> usize {
+        self.shelf.count()
+    }
+
+    /// Key of the object `index`; empty if there is none.
+    pub fn key(&self, index: usize) -> &str {
+        self.shelf.key(&self.bytes, index)
+    }
+
+    pub(super) fn key_bytes(&self, index: usize) -> &[u8] {
+        self.shelf.key_bytes(&self.bytes, index)
+    }
+
+    /// Where the object `index` lies.
+    pub fn entry(&self, index: usize) -> Entry {
+        self.shelf.entry(&self.bytes, index)
+    }
+
+    /// The stored JSON of the object `index`, proven.
+    pub fn json(&self, index: usize) -> Result<&[u8], Damaged> {
+        self.proven(self.entry(index).json)
+    }
+
+    /// The sidecar of the object `index`, its block proven, its archive unchecked.
+    pub fn sidecar(&self, index: usize) -> Result<&[u8], Damaged> {
+        self.proven(self.entry(index).sidecar)
+    }
+
+    /// The JSON of neighbours, separated by commas, proven: a slice that keeps the map alive.
+    pub(super) fn json_of(&self, objects: Range<usize>) -> Result<Bytes, Damaged> {
+        let range = self.json_range(objects);
+        self.prove(range.clone())?;
+        Ok(self.bytes.slice(range))
+    }
+
+    pub(super) fn json_range(&self, objects: Range<usize>) -> Range<usize> {
+        self.shelf.json_run(&self.bytes, objects)
+    }
+
+    /// Numbers of the objects with this posting hash, and perhaps of a few others.
+    pub(super) fn postings(&self, hash: u64) -> Postings<'_> {
+        self.shelf.postings(&self.bytes, hash)
+    }
+
+    /// Bytes of the file from `range`, proven.
+    fn proven(&self, range: Range<usize>) -> Result<&[u8], Damaged> {
+        self.prove(range.clone())?;
+        // The index was checked when the part was opened, so the range lies in the file.
+        Ok(self.bytes.get(range).unwrap_or_default())
+    }
+
+    /// Proves the blocks of `range` that were not proven before.
+    fn prove(&self, range: Range<usize>) -> Result<(), Damaged> {
+        for block in self.shelf.block_of(range) {
+            let (word, bit) = (block / 64, 1 << (block % 64));
+            let Some(word) = self.proven.get(word) else { break };
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                let checked = self.shelf.check_block(&self.bytes, block);
+                checked.map_err(|error| Damaged::of(self.map.file(), &error))?;
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of the first object whose key is not below `bound`. O(log n) key reads.
+    pub(super) fn lower(&self, bound: Bound<&[u8]>) -> usize {
+        self.lower_within(bound, 0..self.count())
+    }
+
+    /// [`Part::lower`] among the objects of a range, or the range's end.
+    pub(super) fn lower_within(&self, bound: Bound<&[u8]>, objects: Range<usize>) -> usize {
+        let Range { start: mut low, end: mut high } = objects;
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if is_below(self.key_bytes(middle), bound) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// [`Part::lower_within`] in O(log d) key reads, d objects from the start of the range: for merges that move forward.
+    pub(super) fn gallop(&self, key: &[u8], objects: Range<usize>) -> usize {
+        let Range { start, end } = objects;
+        let mut step = 1;
+        let mut low = start;
+        while low + step <= end {
+            if self.key_bytes(low + step - 1) >= key {
+                return self.lower_within(Bound::Included(key), low..low + step - 1);
+            }
+            low += step;
+            step *= 2;
+        }
+        self.lower_within(Bound::Included(key), low..end)
+    }
+}
+
+fn is_below(key: &[u8], bound: Bound<&[u8]>) -> bool {
+    match bound {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => key < bound,
+        Bound::Excluded(bound) => key <= bound,
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Part({}, {} objects)", self.map.file(), self.count())
+    }
+}
+
+impl ShelfSet {
+    /// Opens all parts of a resource, in order of their keys.
+    pub fn open(parts: Vec<(PartEntry, Arc<Map>)>) -> Result<ShelfSet, Damaged> {
+        let parts = parts.into_iter().map(|(entry, map)| Part::open(entry, map).map(Arc::new));
+        Ok(ShelfSet::from_parts(parts.collect::<Result<_, _>>()?))
+    }
+
+    /// A shelf of open parts, in order of their keys, with no shadows.
+    pub fn from_parts(parts: Vec<Arc<Part>>) -> ShelfSet {
+        debug_assert!(parts.windows(2).all(|pair| pair[0].entry.last_key < pair[1].entry.first_key));
+        let mut rank = 0;
+        let mut ranks = vec![0];
+        ranks.extend(parts.iter().map(|part| {
+            rank += part.count() as u64;
+            rank
+        }));
+        ShelfSet { parts: parts.into(), ranks: ranks.into(), shadows: imbl::Vector::new(), slots_seen: 0 }
+    }
+
+    /// The parts in order of their keys.
+    pub fn parts(&self) -> &[Arc<Part>] {
+        &self.parts
+    }
+
+    /// Number of objects, shadowed ones included.
+    pub fn count(&self) -> u64 {
+        self.ranks.last().copied().unwrap_or(0)
+    }
+
+    /// Bytes of all parts.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.entry.bytes).sum()
+    }
+
+    /// Index of the part into whose key range `key` falls: the last one that begins at or before it, else the first.
+    pub fn part_of(&self, key: &[u8]) -> usize {
+        self.parts.partition_point(|part| part.entry.first_key.as_bytes() <= key).saturating_sub(1)
+    }
+
+    /// The keys that belong to the part `index`, from (inclusive) and to (exclusive); `None` is no bound. Together the
+    /// ranges of all parts cover every key.
+    pub fn keys_of(&self, index: usize) -> (Option<&str>, Option<&str>) {
+        let first_key = |index: usize| self.parts.get(index).map(|part| part.entry.first_key.as_str());
+        (if index == 0 { None } else { first_key(index) }, first_key(index + 1))
+    }
+
+    /// Where a key is, shadowed or not.
+    pub(super) fn find(&self, key: &[u8]) -> Option<Place> {
+        let part = self.part_of(key);
+        let object = self.parts.get(part)?.lower(Bound::Included(key));
+        (self.parts[part].key_bytes(object) == key).then_some(Place { part, object })
+    }
+
+    /// The place before the first object whose key is not below `bound`.
+    pub(super) fn lower(&self, bound: Bound<&[u8]>) -> Place {
+        let (Bound::Included(key) | Bound::Excluded(key)) = bound else { return Place { part: 0, object: 0 } };
+        let part = self.part_of(key);
+        let object = self.parts.get(part).map_or(0, |part| part.lower(bound));
+        Place { part, object }
+    }
+
+    /// The place behind all objects.
+    pub(super) fn end(&self) -> Place {
+        Place { part: self.parts.len(), object: 0 }
+    }
+
+    /// Number of objects before a place, shadowed ones included.
+    pub(super) fn rank(&self, place: Place) -> u64 {
+        self.ranks.get(place.part).map_or(0, |rank| rank + place.object as u64)
+    }
+
+    /// Whether a delta overwrote the object at `place`.
+    pub(super) fn is_shadowed(&self, place: Place) -> bool {
+        let shadow = self.shadows.get(place.part).and_then(Option::as_ref);
+        shadow.is_some_and(|words| words[place.object / 64] >> (place.object % 64) & 1 == 1)
+    }
+
+    /// The first object of the part from `object` on that is (or is not) shadowed, or `end`.
+    pub(super) fn next_with_shadow(&self, part: usize, object: usize, end: usize, shadowed: bool) -> usize {
+        let Some(words) = self.shadows.get(part).and_then(Option::as_ref) else {
+            return if shadowed { end } else { object.min(end) };
+        };
+        let flip = if shadowed { 0 } else { u64::MAX };
+        let mut at = object;
+        while at < end {
+            let rest = (words[at / 64] ^ flip) >> (at % 64);
+            if rest != 0 {
+                return (at + rest.trailing_zeros() as usize).min(end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        end
+    }
+
+    /// Marks the object of a key as overwritten, if it is here.
+    pub(super) fn shadow(&mut self, key: &[u8]) {
+        let Some(Place { part, object }) = self.find(key) else { return };
+        while self.shadows.len() <= part {
+            self.shadows.push_back(None);
+        }
+        let words = self.parts[part].count().div_ceil(64);
+        if let Some(shadow) = self.shadows.get_mut(part) {
+            let shadow = shadow.get_or_insert_with(|| std::iter::repeat_n(0, words).collect());
+            Arc::make_mut(shadow)[object / 64] |= 1 << (object % 64);
+        }
+    }
+
+    /// Marks the objects that the keys of a delta overwrite. Slots that an earlier call has dealt with are passed over, so
+    /// the bulk can be done outside the committer against a view's delta, and the rest with the newest state of the same
+    /// delta when the shelf is installed.
+    pub(super) fn shadowed_by(&mut self, keys: &impl Keys, delta: &Delta) {
+        for slot in self.slots_seen..delta.len() {
+            self.shadow(delta.key(keys, slot as u32));
+        }
+        self.slots_seen = delta.len();
+    }
+}

@@ -1,0 +1,264 @@
+//! The shelf of a resource, walked in order as runs of neighbours: what a [`Listing`](super::listing::Listing) merges
+//! with the layers above.
+
+use std::ops::{Bound, Range};
+
+use flatkube_format::sidecar;
+
+use super::error::Damaged;
+use super::layer::KeyRange;
+use super::selection::Selection;
+use super::shelf_set::{Part, Place, ShelfSet};
+
+/// Candidates that are copied from postings at a time: bounds the heap of a listing.
+const WINDOW: usize = 4096;
+
+/// A place on a shelf that moves forward over what a selection may want.
+#[derive(Clone)]
+pub(super) struct ShelfWalk {
+    at: Place,
+    end: Place,
+    /// If set, only objects with one of these posting hashes are looked at.
+    candidates: Option<Candidates>,
+}
+
+/// Numbers of objects of one part that postings list.
+#[derive(Clone)]
+struct Candidates {
+    hashes: Vec<u64>,
+    /// The part that the rest is about.
+    part: usize,
+    /// Ascending.
+    window: Vec<u32>,
+    /// Index in `window` of the next one.
+    next: usize,
+    /// Objects below this number are covered by the window.
+    covered: usize,
+}
+
+/// Neighbours on a shelf part.
+pub(super) struct Neighbours {
+    pub(super) part: usize,
+    pub(super) objects: Range<usize>,
+}
+
+impl ShelfWalk {
+    /// Over the objects of `range`; with `hashes`, at least over those that have one of these posting hashes.
+    pub(super) fn new(shelf: &ShelfSet, range: &KeyRange, hashes: Option<&[u64]>) -> ShelfWalk {
+        let at = shelf.lower(range.lower());
+        let end = range.upper.as_deref().map_or(shelf.end(), |upper| shelf.lower(Bound::Included(upper)));
+        let candidates = hashes.map(|hashes| Candidates {
+            hashes: hashes.to_vec(),
+            part: usize::MAX,
+            window: Vec::new(),
+            next: 0,
+            covered: 0,
+        });
+        ShelfWalk { at, end, candidates }
+    }
+
+    /// Number of objects of the walk that postings list for these hashes, shadowed ones included.
+    pub(super) fn listed(&self, shelf: &ShelfSet, hashes: &[u64]) -> usize {
+        let parts = shelf.parts().iter().enumerate().take(self.end.part + 1).skip(self.at.part);
+        parts
+            .map(|(index, part)| {
+                let objects = self.objects_of(index, part);
+                let in_part = |&hash| part.postings(hash).within(objects.start as u32, objects.end as u32).len();
+                hashes.iter().map(in_part).sum::<usize>()
+            })
+            .sum()
+    }
+
+    /// The objects of one part that are still before the walk.
+    fn objects_of(&self, index: usize, part: &Part) -> Range<usize> {
+        let start = if index == self.at.part { self.at.object } else { 0 };
+        let end = match index.cmp(&self.end.part) {
+            std::cmp::Ordering::Less => part.count(),
+            std::cmp::Ordering::Equal => self.end.object,
+            std::cmp::Ordering::Greater => 0,
+        };
+        start..end.max(start)
+    }
+
+    /// The next neighbours that are not shadowed, are selected, and have keys below `before`; at most `max`. `None`
+    /// leaves the walk before the first object that is not below `before`, or at its end.
+    pub(super) fn next(
+        &mut self,
+        shelf: &ShelfSet,
+        before: Option<&[u8]>,
+        max: usize,
+        selection: &Selection,
+    ) -> Result<Option<Neighbours>, Damaged> {
+        while let Some(part) = shelf.parts().get(self.at.part) {
+            let objects = self.objects_of(self.at.part, part);
+            let (limited, found) = match &mut self.candidates {
+                None => self.next_of_all(shelf, part, objects.clone(), before, max, selection)?,
+                Some(_) => self.next_candidates(shelf, part, objects.clone(), before, max, selection)?,
+            };
+            if found.is_some() || limited {
+                return Ok(found);
+            }
+            if self.at.part >= self.end.part {
+                self.at = Place { object: objects.end, ..self.at };
+                return Ok(None);
+            }
+            self.at = Place { part: self.at.part + 1, object: 0 };
+        }
+        Ok(None)
+    }
+
+    /// Passes over the object at which the walk stands if it has this key: a layer above has another version of it.
+    pub(super) fn pass_over(&mut self, shelf: &ShelfSet, key: &[u8]) {
+        if let Some(part) = shelf.parts().get(self.at.part)
+            && self.at.object < self.objects_of(self.at.part, part).end
+            && part.key_bytes(self.at.object) == key
+        {
+            self.at.object += 1;
+        }
+    }
+
+    /// Whether the walk stopped because of `before`, and what it found in this part.
+    fn next_of_all(
+        &mut self,
+        shelf: &ShelfSet,
+        part: &Part,
+        objects: Range<usize>,
+        before: Option<&[u8]>,
+        max: usize,
+        selection: &Selection,
+    ) -> Result<(bool, Option<Neighbours>), Damaged> {
+        let mut at = objects.start;
+        loop {
+            at = shelf.next_with_shadow(self.at.part, at, objects.end, false);
+            self.at.object = at;
+            if at == objects.end {
+                return Ok((false, None));
+            }
+            let shadowed = shelf.next_with_shadow(self.at.part, at, objects.end, true);
+            let limit = before.map_or(shadowed, |before| part.gallop(before, at..shadowed));
+            if limit == at {
+                return Ok((true, None));
+            }
+            if selection.is_everything() {
+                let end = limit.min(at.saturating_add(max));
+                self.at.object = end;
+                return Ok((false, Some(Neighbours { part: self.at.part, objects: at..end })));
+            }
+            let mut start = at;
+            while start < limit && !is_selected(part, start, selection)? {
+                start += 1;
+            }
+            if start == limit {
+                at = limit;
+                continue;
+            }
+            let mut end = start + 1;
+            while end < limit && end - start < max && is_selected(part, end, selection)? {
+                end += 1;
+            }
+            self.at.object = end;
+            return Ok((false, Some(Neighbours { part: self.at.part, objects: start..end })));
+        }
+    }
+
+    /// Like [`ShelfWalk::next_of_all`], among the candidates.
+    fn next_candidates(
+        &mut self,
+        shelf: &ShelfSet,
+        part: &Part,
+        objects: Range<usize>,
+        before: Option<&[u8]>,
+        max: usize,
+        selection: &Selection,
+    ) -> Result<(bool, Option<Neighbours>), Damaged> {
+        let Some(candidates) = &mut self.candidates else { return Ok((false, None)) };
+        let mut found: Option<Range<usize>> = None;
+        let mut from = objects.start;
+        loop {
+            let Some(candidate) = candidates.peek(self.at.part, part, from, objects.end) else {
+                // With a run in hand the next call comes here again and finds the part empty.
+                self.at.object = found.as_ref().map_or(objects.end, |run| run.end);
+                break;
+            };
+            if let Some(run) = &found
+                && (candidate != run.end || run.len() >= max)
+            {
+                self.at.object = run.end;
+                break;
+            }
+            self.at.object = candidate;
+            if shelf.is_shadowed(self.at) {
+                from = candidate + 1;
+                if found.is_some() {
+                    self.at.object = from;
+                    break;
+                }
+                continue;
+            }
+            if before.is_some_and(|before| part.key_bytes(candidate) >= before) {
+                return Ok((true, found.map(|objects| Neighbours { part: self.at.part, objects })));
+            }
+            from = candidate + 1;
+            if is_selected(part, candidate, selection)? {
+                found = Some(found.map_or(candidate, |run| run.start)..candidate + 1);
+            } else if found.is_some() {
+                self.at.object = from;
+                break;
+            }
+        }
+        Ok((false, found.map(|objects| Neighbours { part: self.at.part, objects })))
+    }
+}
+
+impl Candidates {
+    /// The first candidate of the part from the object `from` on.
+    fn peek(&mut self, index: usize, part: &Part, from: usize, end: usize) -> Option<usize> {
+        if self.part != index {
+            (self.part, self.covered) = (index, 0);
+            self.window.clear();
+            self.next = 0;
+        }
+        loop {
+            while let Some(&candidate) = self.window.get(self.next) {
+                if candidate as usize >= from {
+                    return ((candidate as usize) < end).then_some(candidate as usize);
+                }
+                self.next += 1;
+            }
+            let start = self.covered.max(from);
+            if start >= end {
+                return None;
+            }
+            self.load(part, start as u32, end as u32);
+        }
+    }
+
+    /// Copies the next candidates: all below some number, that is [`Candidates::covered`] from then on.
+    fn load(&mut self, part: &Part, start: u32, end: u32) {
+        self.window.clear();
+        self.next = 0;
+        let share = (WINDOW / self.hashes.len().max(1)).max(16);
+        let mut covered = end;
+        for &hash in &self.hashes {
+            let listed = part.postings(hash).within(start, end);
+            self.window.extend(listed.iter().take(share));
+            if let Some(cut) = listed.get(share) {
+                covered = covered.min(cut);
+            }
+        }
+        self.window.sort_unstable();
+        self.window.dedup();
+        self.window.truncate(self.window.partition_point(|&candidate| candidate < covered));
+        self.covered = covered as usize;
+    }
+}
+
+fn is_selected(part: &Part, object: usize, selection: &Selection) -> Result<bool, Damaged> {
+    if !selection.needs_sidecar() {
+        return Ok(selection.key_matches(part.key(object)));
+    }
+    let sidecar = sidecar::access(part.sidecar(object)?);
+    let sidecar = sidecar
+        .map_err(|error| Damaged::of(part.map().file(), &error.at(part.entry(object).sidecar.start)))?;
+    Ok(selection.matches_parts(part.key(object), sidecar))
+}
