@@ -5,3 +5,4 @@ mod damage;
 mod exercise;
 mod generate;
 mod round_trip;
+mod specimens;

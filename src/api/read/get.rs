@@ -1,5 +1,6 @@
 //! One object.
 
+
 use http::StatusCode;
 
 use super::Reader;

@@ -1,0 +1,16 @@
+//! Real `kubectl` against the real binary: the outside judge of what a user sees.
+//!
+//! The kubectl on PATH goes through everything; `kubectl.1.NN` beside it go through a short pass. Without any kubectl
+//! these tests say so loudly and check nothing.
+
+mod errors;
+mod generators;
+mod manifests;
+#[path = "../process/mod.rs"]
+mod process;
+mod reading;
+mod rollout;
+mod tool;
+mod versions;
+mod watching;
+mod writing;

@@ -1,0 +1,151 @@
+//! The real binary as a process: started on a free port, read until it says that it is ready, ended with signals.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+/// The binary under test.
+pub const FLATKUBE: &str = env!("CARGO_BIN_EXE_flatkube");
+
+/// A running `flatkube server`. Killed when dropped.
+pub struct Server {
+    child: Child,
+    /// The whole ready line.
+    pub ready: String,
+    /// `https://127.0.0.1:PORT`.
+    pub url: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    log: Option<JoinHandle<String>>,
+}
+
+/// A server that ended before it was ready.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub log: String,
+}
+
+impl Server {
+    /// A server that keeps nothing.
+    pub fn ephemeral() -> Self {
+        Server::start(&["--ephemeral"]).unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
+    }
+
+    /// A server on `data_dir`.
+    pub fn on(data_dir: &Path) -> Self {
+        Server::start(&["--data-dir", data_dir.to_str().expect("a plain path")])
+            .unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
+    }
+
+    /// Starts `flatkube server ARGUMENTS` on a free port, unless the arguments name one.
+    pub fn start(arguments: &[&str]) -> Result<Self, Ended> {
+        let mut command = Command::new(FLATKUBE);
+        command.arg("server").args(arguments);
+        if !arguments.contains(&"--bind") {
+            command.args(["--bind", "127.0.0.1:0"]);
+        }
+        let mut child = command
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        // Read to its end on a thread of its own, so that a server that logs much never waits for us.
+        let mut errors = child.stderr.take().expect("piped");
+        let log = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = errors.read_to_string(&mut text);
+            text
+        });
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().expect("piped"))
+            .read_line(&mut ready)
+            .expect("text");
+        if !ready.contains(" ready in ") {
+            let status = child.wait().expect("it ended");
+            return Err(Ended {
+                status,
+                log: log.join().expect("the log"),
+            });
+        }
+        let after = |mark: &str| {
+            let start = ready.find(mark).unwrap_or_else(|| panic!("{mark} is not in {ready:?}")) + mark.len();
+            ready[start..]
+                .split([' ', ',', '\n'])
+                .next()
+                .expect("split gives one")
+                .to_owned()
+        };
+        let url = format!("https://{}", after("https://"));
+        let kubeconfig = PathBuf::from(after("KUBECONFIG="));
+        Ok(Server {
+            child,
+            url,
+            kubeconfig,
+            ready,
+            log: Some(log),
+        })
+    }
+
+    /// The server's process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal (`TERM`, `INT`, `KILL`) and waits for the end: the exit status and what was logged.
+    pub fn end(mut self, signal: &str) -> Ended {
+        self.signal(signal);
+        let status = self.child.wait().expect("it ends");
+        Ended {
+            status,
+            log: self
+                .log
+                .take()
+                .map(|log| log.join().expect("the log"))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Sends a signal and goes on.
+    pub fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(self.id().to_string())
+            .status();
+        assert!(sent.expect("kill runs").success(), "the server has ended already");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `flatkube ARGUMENTS` to its end.
+pub fn flatkube(arguments: &[&str]) -> std::process::Output {
+    Command::new(FLATKUBE)
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .output()
+        .expect("the binary starts")
+}
+
+/// `flatkube ARGUMENTS`, which succeeds: its standard output.
+pub fn flatkube_ok(arguments: &[&str]) -> String {
+    let output = flatkube(arguments);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        output.status.success(),
+        "flatkube {arguments:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
