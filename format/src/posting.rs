@@ -12,27 +12,42 @@ pub enum PostingKind {
     Field = 3,
 }
 
-/// The number under which a posting is filed: FNV-1a of 64 bits over the kind's byte, the name, a zero byte, the value.
+/// The number under which a posting is filed.
 ///
-/// It is stored in shelves and never changes within a format version. Two postings may share a number; whoever finds an
-/// object by it looks at its sidecar.
+/// It is stored in shelves and never changes within a format version; `docs/format.md` defines it. Two postings may share
+/// a number; whoever finds an object by it looks at its sidecar. Cost: one multiplication for every eight bytes.
 pub const fn posting_hash(kind: PostingKind, name: &str, value: &str) -> u64 {
-    let hash = fnv1a(FNV_OFFSET_BASIS, &[kind as u8]);
-    let hash = fnv1a(hash, name.as_bytes());
-    let hash = fnv1a(hash, &[0]);
-    fnv1a(hash, value.as_bytes())
+    absorb(absorb(kind as u64, name.as_bytes()), value.as_bytes())
 }
 
-const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+/// An odd number without a pattern: the fractional part of the golden ratio.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
+/// Takes in the text's length, then its bytes in words of eight, the last one filled up with zeros.
+const fn absorb(hash: u64, text: &[u8]) -> u64 {
+    let mut hash = fold(hash ^ text.len() as u64);
+    let (words, rest) = text.as_chunks::<8>();
     let mut index = 0;
-    while index < bytes.len() {
-        hash = (hash ^ bytes[index] as u64).wrapping_mul(FNV_PRIME);
+    while index < words.len() {
+        hash = fold(hash ^ u64::from_le_bytes(words[index]));
         index += 1;
     }
-    hash
+    if rest.is_empty() {
+        return hash;
+    }
+    let mut last = [0; 8];
+    let mut index = 0;
+    while index < rest.len() {
+        last[index] = rest[index];
+        index += 1;
+    }
+    fold(hash ^ u64::from_le_bytes(last))
+}
+
+/// The exclusive or of the two halves of a product of 128 bits. Without the second constant, zero would stay zero.
+const fn fold(word: u64) -> u64 {
+    let product = (word ^ FACTOR.rotate_left(32)) as u128 * FACTOR as u128;
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Ordinals of objects in a part, ascending, as they lie in the file.
@@ -85,5 +100,53 @@ impl<'a> Postings<'a> {
         Self {
             ordinals: self.ordinals.get(start..end).unwrap_or_default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_document() {
+        assert_eq!(posting_hash(PostingKind::Label, "app", "web"), 0xf121_e377_a019_f9bf);
+        assert_eq!(posting_hash(PostingKind::LabelName, "app", ""), 0xa969_0dbf_4a22_48ed);
+        assert_eq!(
+            posting_hash(PostingKind::Field, "status.phase", "Running"),
+            0xe1cf_47d1_d3ca_ab5f
+        );
+    }
+
+    /// Names and values as clusters have them: alike, short, counted up. Not one collision is expected among 300,000.
+    #[test]
+    fn postings_that_are_alike_have_different_numbers() {
+        let mut hashes = Vec::new();
+        for index in 0..50_000 {
+            for (name, value) in [
+                ("app", format!("{index}")),
+                ("app", format!("shop-{index}")),
+                ("app.kubernetes.io/instance", format!("release-{index:08}")),
+                (
+                    "spec.nodeName",
+                    format!("ip-10-{}-{}-{}.internal", index >> 12, (index >> 6) & 63, index & 63),
+                ),
+            ] {
+                hashes.push(posting_hash(PostingKind::Label, name, &value));
+            }
+            hashes.push(posting_hash(PostingKind::LabelName, &format!("l{index}"), ""));
+            hashes.push(posting_hash(PostingKind::Field, "", &format!("l{index}")));
+        }
+        let count = hashes.len();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), count);
+        // and the halves are as good as the whole: they are spread
+        hashes.iter_mut().for_each(|hash| *hash >>= 32);
+        hashes.dedup();
+        assert!(
+            count - hashes.len() < 40,
+            "{} collisions in 32 bits",
+            count - hashes.len()
+        );
     }
 }
