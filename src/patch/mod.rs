@@ -1,7 +1,15 @@
-//! JSON Patch, merge patch and strategic merge patch.
+//! Patches of the three kinds that the API takes beside server-side apply: JSON Patch (RFC 6902), merge patch (RFC 7386)
+//! and strategic merge patch, which reads merge keys and strategies from the schema.
 
-use crate::schema::{FieldValidation, Schema};
+mod go_format;
+mod json_patch;
+mod merge;
+mod strategic;
+
+use crate::schema::{FieldValidation, Misfit, Schema, check, decode_object};
 use serde_json::Value;
+
+pub use merge::merge;
 
 /// The kind of a patch, by its media type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,20 +40,26 @@ pub enum PatchError {
     /// 413 `RequestEntityTooLarge` with this message.
     #[error("{0}")]
     TooLarge(String),
-    /// A JSON Patch that cannot be applied: 422 `Invalid`, message "the server rejected our request due to an error in
-    /// our request", this text as the cause.
+    /// A patch that cannot be applied to this object: 422 `Invalid` with the message "the server rejected our request due
+    /// to an error in our request" and empty details. The text says why; kube-apiserver keeps it to itself.
     #[error("{0}")]
     NotApplicable(String),
-    /// The patched object is not one of its kind: 422 `Invalid` of field `patch`, this text as the detail.
-    #[error("{0}")]
-    InvalidResult(String),
-    /// 500 `InternalError` (an answer of the kind "server could not merge") with this message.
+    /// The patched object is not one of its kind: 422 `Invalid` of no kind and no name, with one cause of the field
+    /// `patch`: "Invalid value: {object}: {detail}", reason `FieldValueInvalid`.
+    #[error("patch: Invalid value: {object}: {detail}")]
+    InvalidResult {
+        /// The patched object (for a strategic patch: the patch) as the message shows it, quotes included.
+        object: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// 500 with this message and no reason.
     #[error("{0}")]
     Internal(String),
 }
 
 /// Applies `patch`, the body of the request, to `original` (with its `apiVersion` and `kind`), whose schema is `schema`,
-/// and decodes the result as that kind.
+/// and decodes the result as that kind. O(size of both).
 ///
 /// # Errors
 /// [`PatchError`], by the Status to answer with.
@@ -56,9 +70,59 @@ pub fn apply(
     schema: Schema<'_>,
     validation: FieldValidation,
 ) -> Result<Patched, PatchError> {
-    let _ = (kind, patch, schema, validation);
-    Ok(Patched {
-        value: original,
-        warnings: Vec::new(),
-    })
+    let (patched, mut findings, shown) = match kind {
+        PatchKind::Json => {
+            let (operations, findings) = json_patch::decode(patch)?;
+            (json_patch::apply(original, &operations)?, findings, None)
+        }
+        PatchKind::Merge => {
+            let (patch, findings) = decode_object(patch)
+                .map_err(|error| PatchError::BadRequest(format!("error decoding patch: {error}")))?;
+            let mut patched = original;
+            merge(&mut patched, Value::Object(patch));
+            (patched, findings, None)
+        }
+        PatchKind::Strategic => {
+            let (patch, findings) = decode_object(patch).map_err(PatchError::BadRequest)?;
+            let shown = go_format::value(&Value::Object(patch.clone()));
+            (strategic::apply(original, patch, schema)?, findings, Some(shown))
+        }
+    };
+    // The patched object, for the message of a refusal; made only then.
+    let quoted = if shown.is_none() {
+        patched.to_string()
+    } else {
+        String::new()
+    };
+    let invalid = |detail: String| {
+        let object = shown
+            .clone()
+            .map_or_else(|| go_format::quote(&quoted), |map| go_format::quote(&map));
+        PatchError::InvalidResult { object, detail }
+    };
+    let from_maps = kind == PatchKind::Strategic;
+    // Findings of the patch come before those of the result, and Strict refuses for either.
+    let asked = if validation == FieldValidation::Ignore {
+        validation
+    } else {
+        FieldValidation::Warn
+    };
+    let decoded = check(patched, schema, asked, from_maps).map_err(|Misfit(detail)| invalid(detail))?;
+    findings.extend(decoded.warnings);
+    match validation {
+        FieldValidation::Strict if !findings.is_empty() => {
+            Err(invalid(format!("strict decoding error: {}", findings.join(", "))))
+        }
+        FieldValidation::Warn => Ok(Patched {
+            value: decoded.value,
+            warnings: findings,
+        }),
+        _ => Ok(Patched {
+            value: decoded.value,
+            warnings: Vec::new(),
+        }),
+    }
 }
+
+#[cfg(test)]
+mod tests;

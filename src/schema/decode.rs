@@ -98,6 +98,7 @@ pub fn decode_as(
 ) -> Result<Decoded, Rejected> {
     let attentive = validation != FieldValidation::Ignore;
     let (mut value, findings) = match read(body, syntax, schema, attentive) {
+        Outcome::Value(Value::Null, findings) => (Value::Object(Map::new()), findings),
         Outcome::Value(value, findings) => (value, findings),
         Outcome::WrongType(text) => return Err(refuse(body, syntax, expected, schema, text)),
         Outcome::Malformed(text) => return Err(unrecognized(expected, body, &parse_error(syntax, &text))),
@@ -162,18 +163,29 @@ pub fn check(
     })
 }
 
-/// Decodes JSON of no known kind (the body of a patch), with findings about duplicate keys, as `map[string]interface {}`.
+/// Decodes JSON of no known kind (the body of a patch), with findings about keys that come twice.
+///
+/// # Errors
+/// Go's text for what is not JSON.
+pub(crate) fn decode_value(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    match read_json(body, Type::Any, true) {
+        Outcome::Value(value, findings) => Ok((value, findings)),
+        Outcome::WrongType(text) | Outcome::Malformed(text) => Err(text),
+    }
+}
+
+/// [`decode_value`], of an object: `map[string]interface {}`. Null is an empty one.
 ///
 /// # Errors
 /// Go's text for what is not JSON, or not an object.
 pub(crate) fn decode_object(body: &[u8]) -> Result<(Map<String, Value>, Vec<String>), String> {
-    match read_json(body, Type::Any, true) {
-        Outcome::Value(Value::Object(object), findings) => Ok((object, findings)),
-        Outcome::Value(other, _) => Err(format!(
+    match decode_value(body)? {
+        (Value::Object(object), findings) => Ok((object, findings)),
+        (Value::Null, findings) => Ok((Map::new(), findings)),
+        (other, _) => Err(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             go_word(&other)
         )),
-        Outcome::WrongType(text) | Outcome::Malformed(text) => Err(text),
     }
 }
 

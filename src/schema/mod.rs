@@ -11,7 +11,7 @@ mod shape;
 mod walk;
 
 pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
-pub(crate) use decode::{decode_object, go_word};
+pub(crate) use decode::{decode_object, decode_value, go_word};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use super::scalar;
 use super::shape::{Field, Schema, Shape, Type};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Passes over what `source` gives, as `ty`. A null becomes an empty object.
+    /// Passes over what `source` gives, as `ty`.
     pub(crate) fn run<'de, D: Deserializer<'de>>(mut self, ty: Type<'a>, source: D) -> Outcome {
         let result = Seed {
             walker: &mut self,
@@ -96,7 +96,6 @@ impl<'a> Walker<'a> {
         match (self.fatal, result, self.wrong_type) {
             (Some(text), ..) | (None, Ok(_), Some(text)) => Outcome::WrongType(text),
             (None, Err(text), _) => Outcome::Malformed(text),
-            (None, Ok(Value::Null), None) => Outcome::Value(Value::Object(Map::new()), self.findings),
             (None, Ok(value), None) => Outcome::Value(value, self.findings),
         }
     }

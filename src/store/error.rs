@@ -37,7 +37,9 @@ pub enum OpenError {
         directory: String,
     },
     /// Written by a newer flatkube.
-    #[error("{file} has format version {found}, this program reads up to {supported}; use the newer flatkube that wrote it")]
+    #[error(
+        "{file} has format version {found}, this program reads up to {supported}; use the newer flatkube that wrote it"
+    )]
     NewerFormat {
         /// The file.
         file: String,

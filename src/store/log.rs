@@ -27,7 +27,9 @@ pub struct Log {
 impl Log {
     pub(super) fn new(segments: Vec<Arc<Segment>>) -> Log {
         debug_assert!(segments.windows(2).all(|pair| pair[1].number() == pair[0].number() + 1));
-        Log { segments: Arc::new(segments) }
+        Log {
+            segments: Arc::new(segments),
+        }
     }
 
     /// All segments, oldest first.
@@ -127,7 +129,11 @@ impl EntryList {
         let (revision, rest) = &self.chunks[chunk][place];
         // The publication of the view that this list came with ordered these writes before our reads.
         let rest = rest.load(Ordering::Relaxed);
-        Entry { revision: revision.load(Ordering::Relaxed), offset: (rest >> 32) as u32, namespace: rest as u32 }
+        Entry {
+            revision: revision.load(Ordering::Relaxed),
+            offset: (rest >> 32) as u32,
+            namespace: rest as u32,
+        }
     }
 
     /// Index of the first entry with a revision greater than `revision`.
@@ -135,7 +141,11 @@ impl EntryList {
         let (mut low, mut high) = (0, self.len);
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.get(middle).revision <= revision { low = middle + 1 } else { high = middle }
+            if self.get(middle).revision <= revision {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         low
     }
@@ -151,7 +161,10 @@ impl EntryList {
         }
         let (revision, rest) = &self.chunks[chunk][place];
         revision.store(entry.revision, Ordering::Relaxed);
-        rest.store(u64::from(entry.offset) << 32 | u64::from(entry.namespace), Ordering::Relaxed);
+        rest.store(
+            u64::from(entry.offset) << 32 | u64::from(entry.namespace),
+            Ordering::Relaxed,
+        );
         self.len += 1;
     }
 }
@@ -168,10 +181,18 @@ mod tests {
             if index % 777 == 0 {
                 clones.push((index as usize, list.clone()));
             }
-            list.push(Entry { revision: u64::from(index) * 3 + 5, offset: index * 16, namespace: index ^ 0xffff });
+            list.push(Entry {
+                revision: u64::from(index) * 3 + 5,
+                offset: index * 16,
+                namespace: index ^ 0xffff,
+            });
         }
         for index in 0..20_000u32 {
-            let expected = Entry { revision: u64::from(index) * 3 + 5, offset: index * 16, namespace: index ^ 0xffff };
+            let expected = Entry {
+                revision: u64::from(index) * 3 + 5,
+                offset: index * 16,
+                namespace: index ^ 0xffff,
+            };
             assert_eq!(list.get(index as usize), expected);
             assert_eq!(list.after(expected.revision - 1), index as usize);
             assert_eq!(list.after(expected.revision), index as usize + 1);

@@ -12,7 +12,10 @@
 //!
 //! A page that the device can no longer read raises `SIGBUS` and ends the process: `docs/reliability.md`.
 
-#![allow(unsafe_code, reason = "this file is the engine's one exception; each use is justified below")]
+#![allow(
+    unsafe_code,
+    reason = "this file is the engine's one exception; each use is justified below"
+)]
 
 use std::io;
 use std::ops::Range;
@@ -34,7 +37,11 @@ impl Map {
     /// `name` is the file's name for error messages.
     pub(super) fn new(file: &impl AsRawFd, len: usize, name: &str) -> io::Result<Map> {
         let raw = MmapOptions::new().len(len).map_raw_read_only(file.as_raw_fd())?;
-        Ok(Map { raw, published: AtomicUsize::new(0), file: name.into() })
+        Ok(Map {
+            raw,
+            published: AtomicUsize::new(0),
+            file: name.into(),
+        })
     }
 
     /// Bytes that are mapped, published or not.
@@ -51,7 +58,12 @@ impl Map {
     ///
     /// The mark never moves down. An `end` beyond the map is a bug of the caller and stops the process's thread.
     pub(super) fn publish(&self, end: usize) {
-        assert!(end <= self.raw.len(), "published {end} of {} mapped bytes of {}", self.raw.len(), self.file);
+        assert!(
+            end <= self.raw.len(),
+            "published {end} of {} mapped bytes of {}",
+            self.raw.len(),
+            self.file
+        );
         self.published.fetch_max(end, Ordering::AcqRel);
     }
 
@@ -94,7 +106,13 @@ impl AsRef<[u8]> for Map {
 
 impl std::fmt::Debug for Map {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Map({}, {} of {} bytes published)", self.file, self.published(), self.raw.len())
+        write!(
+            f,
+            "Map({}, {} of {} bytes published)",
+            self.file,
+            self.published(),
+            self.raw.len()
+        )
     }
 }
 

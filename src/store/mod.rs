@@ -63,7 +63,11 @@ pub struct Store {
 impl Store {
     /// Opens the data directory behind `disk`, which may be empty, and starts the committer (and, with
     /// [`Options::background`], the thread that shelves). Replays what the shelves do not hold from the log.
-    pub fn open(_disk: Arc<dyn Disk>, _options: Options, _archiver: Arc<dyn Archiver>) -> Result<Arc<Store>, OpenError> {
+    pub fn open(
+        _disk: Arc<dyn Disk>,
+        _options: Options,
+        _archiver: Arc<dyn Archiver>,
+    ) -> Result<Arc<Store>, OpenError> {
         todo!("milestone 2")
     }
 

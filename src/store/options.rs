@@ -74,7 +74,10 @@ impl Default for Options {
             idle_marker: Duration::from_millis(10),
             background: true,
             on_fatal: Arc::new(|reason| {
-                tracing::error!(reason, "the disk failed: ending the process, nothing is acknowledged any more");
+                tracing::error!(
+                    reason,
+                    "the disk failed: ending the process, nothing is acknowledged any more"
+                );
                 std::process::abort();
             }),
         }

@@ -36,16 +36,34 @@ pub struct Sealed {
 
 impl Segment {
     pub(super) fn active(seed: Seed, first_revision: u64, map: Arc<Map>) -> Segment {
-        Segment { number: seed.segment as u32, seed, first_revision, map, proven: true, sealed: None }
+        Segment {
+            number: seed.segment as u32,
+            seed,
+            first_revision,
+            map,
+            proven: true,
+            sealed: None,
+        }
     }
 
     pub(super) fn sealed(seed: Seed, first_revision: u64, map: Arc<Map>, sealed: Sealed, proven: bool) -> Segment {
-        Segment { number: seed.segment as u32, seed, first_revision, map, proven, sealed: Some(sealed) }
+        Segment {
+            number: seed.segment as u32,
+            seed,
+            first_revision,
+            map,
+            proven,
+            sealed: Some(sealed),
+        }
     }
 
     /// This segment, sealed.
     pub(super) fn seal(&self, sealed: Sealed) -> Segment {
-        Segment { map: self.map.clone(), sealed: Some(sealed), ..*self }
+        Segment {
+            map: self.map.clone(),
+            sealed: Some(sealed),
+            ..*self
+        }
     }
 
     /// The segment's number: unique in the store, ascending, and what a `RecordRef` names.

@@ -23,15 +23,24 @@ impl RealDisk {
     pub fn create(directory: impl Into<PathBuf>) -> io::Result<RealDisk> {
         use std::os::unix::fs::DirBuilderExt;
         let directory = directory.into();
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        Ok(RealDisk { directory, writable: true })
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)?;
+        Ok(RealDisk {
+            directory,
+            writable: true,
+        })
     }
 
     /// An existing directory, of which nothing will be changed.
     pub fn read_only(directory: impl Into<PathBuf>) -> io::Result<RealDisk> {
         let directory = directory.into();
         std::fs::read_dir(&directory)?;
-        Ok(RealDisk { directory, writable: false })
+        Ok(RealDisk {
+            directory,
+            writable: false,
+        })
     }
 
     /// Where the directory is.
@@ -43,7 +52,10 @@ impl RealDisk {
         if self.writable {
             Ok(())
         } else {
-            Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the data directory was opened for reading only"))
+            Err(io::Error::new(
+                io::ErrorKind::ReadOnlyFilesystem,
+                "the data directory was opened for reading only",
+            ))
         }
     }
 }
@@ -52,7 +64,13 @@ impl Disk for RealDisk {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>> {
         let path = self.directory.join(files::LOCK);
         let file = if self.writable {
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)?
         } else {
             match File::open(path) {
                 // Nobody has ever run a server here, so nobody holds the lock.
@@ -86,12 +104,20 @@ impl Disk for RealDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.refuse_read_only()?;
         let path = self.directory.join(name);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
         Ok(Arc::new(RealFile::new(file, name)))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(self.writable).open(self.directory.join(name))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(self.writable)
+            .open(self.directory.join(name))?;
         Ok(Arc::new(RealFile::new(file, name)))
     }
 
@@ -122,7 +148,11 @@ struct RealFile {
 
 impl RealFile {
     fn new(file: File, name: &str) -> RealFile {
-        RealFile { file, name: name.into(), map: Mutex::new(Weak::new()) }
+        RealFile {
+            file,
+            name: name.into(),
+            map: Mutex::new(Weak::new()),
+        }
     }
 
     fn current_map(&self) -> Option<Arc<Map>> {

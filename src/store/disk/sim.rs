@@ -57,9 +57,18 @@ struct State {
 
 #[derive(Clone)]
 enum NameChange {
-    Link { name: String, inode: Arc<SimInode> },
-    Rename { from: String, to: String, inode: Arc<SimInode> },
-    Unlink { name: String },
+    Link {
+        name: String,
+        inode: Arc<SimInode>,
+    },
+    Rename {
+        from: String,
+        to: String,
+        inode: Arc<SimInode>,
+    },
+    Unlink {
+        name: String,
+    },
 }
 
 /// A file without a name. The order of locks: `State` before `Content`.
@@ -154,7 +163,11 @@ impl SimDisk {
     /// Bytes that all files together have.
     pub fn used_bytes(&self) -> u64 {
         let state = lock(&self.state);
-        state.names.values().map(|inode| inode.file.metadata().map_or(0, |meta| meta.len())).sum()
+        state
+            .names
+            .values()
+            .map(|inode| inode.file.metadata().map_or(0, |meta| meta.len()))
+            .sum()
     }
 
     /// Plants a fault: `sync_data` says yes and does nothing.
@@ -199,7 +212,10 @@ impl SimDisk {
                 NameChange::Unlink { name } => drop(names.remove(&name)),
             }
         }
-        let names = names.into_iter().map(|(name, inode)| (name, inode.after_crash(survives))).collect();
+        let names = names
+            .into_iter()
+            .map(|(name, inode)| (name, inode.after_crash(survives)))
+            .collect();
         SimDisk::with_names(names)
     }
 }
@@ -216,7 +232,9 @@ impl State {
     }
 
     fn inode(&self, name: &str) -> io::Result<&Arc<SimInode>> {
-        self.names.get(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no file {name}")))
+        self.names
+            .get(name)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no file {name}")))
     }
 }
 
@@ -227,7 +245,10 @@ fn survive(dying: bool) -> io::Result<()> {
 impl SimInode {
     fn empty() -> io::Result<Arc<SimInode>> {
         let file = File::from(rustix::fs::memfd_create("flatkube-sim", MemfdFlags::CLOEXEC)?);
-        Ok(Arc::new(SimInode { file, content: Mutex::default() }))
+        Ok(Arc::new(SimInode {
+            file,
+            content: Mutex::default(),
+        }))
     }
 
     fn after_crash(&self, survives: Survives<'_>) -> Arc<SimInode> {
@@ -292,14 +313,25 @@ impl Disk for SimDisk {
         let dying = state.step()?;
         let inode = SimInode::empty()?;
         state.names.insert(name.to_owned(), inode.clone());
-        state.name_changes.push(NameChange::Link { name: name.to_owned(), inode: inode.clone() });
+        state.name_changes.push(NameChange::Link {
+            name: name.to_owned(),
+            inode: inode.clone(),
+        });
         survive(dying)?;
-        Ok(Arc::new(SimFile { name: name.into(), inode, state: self.state.clone() }))
+        Ok(Arc::new(SimFile {
+            name: name.into(),
+            inode,
+            state: self.state.clone(),
+        }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let inode = lock(&self.state).inode(name)?.clone();
-        Ok(Arc::new(SimFile { name: name.into(), inode, state: self.state.clone() }))
+        Ok(Arc::new(SimFile {
+            name: name.into(),
+            inode,
+            state: self.state.clone(),
+        }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -308,7 +340,11 @@ impl Disk for SimDisk {
         let dying = state.step()?;
         state.names.remove(from);
         state.names.insert(to.to_owned(), inode.clone());
-        state.name_changes.push(NameChange::Rename { from: from.to_owned(), to: to.to_owned(), inode });
+        state.name_changes.push(NameChange::Rename {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            inode,
+        });
         survive(dying)
     }
 
@@ -352,7 +388,11 @@ impl DiskFile for SimFile {
         let dying = state.step()?;
         let before = self.len()?;
         if len > before {
-            let used: u64 = state.names.values().map(|inode| inode.file.metadata().map_or(0, |meta| meta.len())).sum();
+            let used: u64 = state
+                .names
+                .values()
+                .map(|inode| inode.file.metadata().map_or(0, |meta| meta.len()))
+                .sum();
             if used + (len - before) > state.bytes_max {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -368,7 +408,10 @@ impl DiskFile for SimFile {
         let mut content = lock(&self.inode.content);
         refuse_published(content.map.upgrade().as_ref(), offset)?;
         self.inode.file.write_all_at(bytes, offset)?;
-        content.unsynced.push(Change::Write { offset, bytes: bytes.to_vec() });
+        content.unsynced.push(Change::Write {
+            offset,
+            bytes: bytes.to_vec(),
+        });
         survive(dying)
     }
 
@@ -440,7 +483,10 @@ mod tests {
             turn
         });
         torn.open("a").unwrap().read_at(&mut bytes, 0).unwrap();
-        assert_eq!((bytes[255], bytes[256], bytes[511], bytes[512], bytes[1023], bytes[1024]), (1, 2, 2, 1, 1, 2));
+        assert_eq!(
+            (bytes[255], bytes[256], bytes[511], bytes[512], bytes[1023], bytes[1024]),
+            (1, 2, 2, 1, 1, 2)
+        );
     }
 
     #[test]

@@ -1,0 +1,350 @@
+//! Strategic merge patch: a merge that knows from the schema which lists merge and by which key, and that takes
+//! directives: `$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`.
+//!
+//! The order of a merged list: elements that the patch names stand in the patch's order, those that it does not name keep
+//! theirs, and the two are interleaved by the order before the patch.
+
+use super::{PatchError, go_format};
+use crate::schema::{Field, Schema, Shape, Type};
+use serde_json::{Map, Value};
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ELEMENT_ORDER: &str = "$setElementOrder/";
+
+type Object = Map<String, Value>;
+
+/// Merges `patch` into `original`.
+pub(super) fn apply(original: Value, patch: Object, schema: Schema<'_>) -> Result<Value, PatchError> {
+    let original = if let Value::Object(original) = original {
+        original
+    } else {
+        Map::new()
+    };
+    merge_objects(original, patch, Known::Schema(schema)).map(Value::Object)
+}
+
+/// What is known of the keys of an object.
+#[derive(Clone, Copy)]
+enum Known<'a> {
+    Schema(Schema<'a>),
+    /// A map: what its values are.
+    Values(Type<'a>),
+    Nothing,
+}
+
+impl<'a> Known<'a> {
+    fn of(ty: Type<'a>) -> Known<'a> {
+        match ty {
+            Type::Schema(schema) if schema.shape() == Shape::Struct => Known::Schema(schema),
+            Type::Map(values) => Known::Values(values.ty()),
+            _ => Known::Nothing,
+        }
+    }
+
+    fn field(self, key: &str) -> Option<Field<'a>> {
+        match self {
+            Known::Schema(schema) => schema.field(key),
+            _ => None,
+        }
+    }
+
+    fn child(self, key: &str) -> Known<'a> {
+        match self {
+            Known::Schema(schema) => schema.field(key).map_or(Known::Nothing, |field| Known::of(field.ty())),
+            Known::Values(ty) => Known::of(ty),
+            Known::Nothing => Known::Nothing,
+        }
+    }
+
+    /// What the elements of the list at `key` are.
+    fn element(self, key: &str) -> Known<'a> {
+        match self.field(key).map(Field::ty) {
+            Some(Type::List(element)) => Known::of(element.ty()),
+            _ => Known::Nothing,
+        }
+    }
+}
+
+fn merge_objects(mut original: Object, mut patch: Object, known: Known<'_>) -> Result<Object, PatchError> {
+    if let Some(directive) = patch.remove(PATCH) {
+        return match directive.as_str() {
+            Some("replace") => Ok(patch),
+            Some("delete") => Ok(Map::new()),
+            _ => Err(bad_directive(&directive, patch)),
+        };
+    }
+    retain_keys(&mut original, &mut patch)?;
+    set_element_orders(&mut original, &mut patch, known)?;
+    for (key, value) in patch {
+        let (key, deleting) = match key.strip_prefix(DELETE_FROM) {
+            Some(list) => (list.to_owned(), true),
+            None => (key, false),
+        };
+        if value.is_null() {
+            original.remove(&key);
+            continue;
+        }
+        let merged = match (original.remove(&key), value) {
+            (Some(kept), _) if deleting && !kept.is_array() => Some(kept),
+            (Some(Value::Array(list)), Value::Array(values)) if deleting => Some(Value::Array(
+                list.into_iter().filter(|item| !values.contains(item)).collect(),
+            )),
+            (kept, _) if deleting => kept,
+            (Some(Value::Object(from)), Value::Object(with)) => {
+                if known.field(&key).is_some_and(Field::patch_replace) {
+                    Some(Value::Object(with))
+                } else {
+                    Some(Value::Object(merge_objects(from, with, known.child(&key))?))
+                }
+            }
+            (Some(Value::Array(from)), Value::Array(with)) => Some(Value::Array(merge_field(from, with, known, &key)?)),
+            (_, value) => Some(without_directives(value)),
+        };
+        if let Some(merged) = merged {
+            original.insert(key, merged);
+        }
+    }
+    Ok(original)
+}
+
+/// `$retainKeys`: keys of the original that the list does not name go away; the patch may set no other.
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchError> {
+    let Some(keys) = patch.remove(RETAIN_KEYS) else {
+        return Ok(());
+    };
+    let bad = || PatchError::BadRequest("invalid patch format of retainKeys".to_owned());
+    let keys = keys.as_array().ok_or_else(bad)?;
+    let named = |key: &str| keys.iter().any(|named| named.as_str() == Some(key));
+    let directive = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(ELEMENT_ORDER);
+    if patch
+        .iter()
+        .any(|(key, value)| !value.is_null() && !directive(key) && !named(key))
+    {
+        return Err(bad());
+    }
+    original.retain(|key, _| named(key));
+    Ok(())
+}
+
+/// `$setElementOrder/list`: merges the list of that name, if there is one, and puts it in the order given.
+fn set_element_orders(original: &mut Object, patch: &mut Object, known: Known<'_>) -> Result<(), PatchError> {
+    let keys: Vec<String> = patch
+        .keys()
+        .filter_map(|key| key.strip_prefix(ELEMENT_ORDER))
+        .map(str::to_owned)
+        .collect();
+    for key in keys {
+        let order = list(patch.remove(&format!("{ELEMENT_ORDER}{key}")).unwrap_or_default())?;
+        if patch.get(&key).is_some_and(Value::is_null) {
+            continue;
+        }
+        let merge_key = known.field(&key).and_then(Field::merge_key);
+        let with = patch.remove(&key).map(list).transpose()?;
+        check_order(with.as_deref().unwrap_or_default(), &order, merge_key)?;
+        let from = original.remove(&key).map(list).transpose()?;
+        let before = from.clone().unwrap_or_default();
+        let merged = match (from, with) {
+            (None, None) => continue,
+            (Some(from), None) => from,
+            (None, Some(with)) => without_directives_list(with),
+            (Some(from), Some(with)) => merge_field(from, with, known, &key)?,
+        };
+        original.insert(key, Value::Array(in_order(merged, &order, &before, merge_key)?));
+    }
+    Ok(())
+}
+
+/// The elements that the patch sets must come in the order that it asks for.
+fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Result<(), PatchError> {
+    let mut rest = order.iter();
+    if order.is_empty() {
+        return Ok(());
+    }
+    for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
+        if !rest.by_ref().any(|ordered| same(ordered, item, merge_key)) {
+            let patch = go_format::value(&Value::Array(patch.to_vec()));
+            let order = go_format::value(&Value::Array(order.to_vec()));
+            return Err(PatchError::Internal(format!(
+                "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Merges the list at `key`, by the strategy of the field; without one the patch's list replaces it.
+fn merge_field(from: Vec<Value>, with: Vec<Value>, known: Known<'_>, key: &str) -> Result<Vec<Value>, PatchError> {
+    let Some(field) = known.field(key).filter(|field| field.patch_merge()) else {
+        return Ok(with);
+    };
+    merge_lists(from, with, field.merge_key(), known.element(key))
+}
+
+fn merge_lists(
+    mut from: Vec<Value>,
+    with: Vec<Value>,
+    merge_key: Option<&str>,
+    element: Known<'_>,
+) -> Result<Vec<Value>, PatchError> {
+    let Some(first) = from.first().or(with.first()) else {
+        return Ok(from);
+    };
+    if from.iter().chain(&with).any(|item| item.is_array()) {
+        return Err(PatchError::NotApplicable("lists of lists are not supported".to_owned()));
+    }
+    if !first.is_object() {
+        let mut merged: Vec<Value> = Vec::with_capacity(from.len() + with.len());
+        for item in from.iter().chain(&with) {
+            if !merged.contains(item) {
+                merged.push(item.clone());
+            }
+        }
+        return in_order(merged, &with, &from, None);
+    }
+    let Some(key) = merge_key else {
+        return Err(PatchError::Internal("cannot merge lists without merge key".to_owned()));
+    };
+    let mut replace = false;
+    let mut patch = Vec::with_capacity(with.len());
+    for item in with {
+        match item.get(PATCH) {
+            None => patch.push(item),
+            Some(directive) => match directive.as_str() {
+                Some("delete") => {
+                    let wanted = item.get(key).ok_or_else(|| no_merge_key(&item, key))?;
+                    from.retain(|have| have.get(key) != Some(wanted));
+                }
+                Some("replace") => replace = true,
+                Some("merge") => {
+                    let text = "merging lists cannot yet be specified in the patch".to_owned();
+                    return Err(PatchError::Internal(text));
+                }
+                _ => return Err(unknown_directive(directive, &item)),
+            },
+        }
+    }
+    if replace {
+        return Ok(patch);
+    }
+    let before = from.clone();
+    for item in &patch {
+        let wanted = item.get(key).ok_or_else(|| no_merge_key(item, key))?;
+        let place = from.iter().position(|have| have.get(key) == Some(wanted));
+        match (place, item) {
+            (Some(place), Value::Object(with)) => {
+                let have = from[place].take();
+                let have = if let Value::Object(have) = have {
+                    have
+                } else {
+                    Map::new()
+                };
+                from[place] = Value::Object(merge_objects(have, with.clone(), element)?);
+            }
+            _ => from.push(without_directives(item.clone())),
+        }
+    }
+    in_order(from, &patch, &before, Some(key))
+}
+
+/// Puts a merged list in order: what `order` names, in that order; the rest in the order of `before`; interleaved by it.
+fn in_order(
+    merged: Vec<Value>,
+    order: &[Value],
+    before: &[Value],
+    merge_key: Option<&str>,
+) -> Result<Vec<Value>, PatchError> {
+    if let Some(key) = merge_key
+        && let Some(item) = merged
+            .iter()
+            .chain(order)
+            .chain(before)
+            .find(|item| item.get(key).is_none())
+    {
+        return Err(no_merge_key(item, key));
+    }
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item, merge_key));
+    let (mut named, mut rest): (Vec<Value>, Vec<Value>) =
+        merged.into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    rest.sort_by_key(|item| place(before, item).unwrap_or(usize::MAX));
+    let mut list = Vec::with_capacity(named.len() + rest.len());
+    let (mut named, mut rest) = (named.into_iter().peekable(), rest.into_iter().peekable());
+    loop {
+        let rest_first = match (rest.peek(), named.peek()) {
+            (None, None) => return Ok(list),
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(left), Some(right)) => {
+                matches!((place(before, left), place(before, right)), (Some(left), Some(right)) if left < right)
+            }
+        };
+        list.extend(if rest_first { rest.next() } else { named.next() });
+    }
+}
+
+fn same(a: &Value, b: &Value, merge_key: Option<&str>) -> bool {
+    match merge_key {
+        Some(key) => a.get(key).is_some() && a.get(key) == b.get(key),
+        None => a == b,
+    }
+}
+
+/// A value that nothing was there to merge with: directives and nulls in it mean nothing and go away.
+fn without_directives(value: Value) -> Value {
+    match value {
+        Value::Object(object) => Value::Object(
+            object
+                .into_iter()
+                .filter(|(key, value)| !is_directive(key) && !value.is_null())
+                .map(|(key, value)| (key, without_directives(value)))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(without_directives_list(items)),
+        other => other,
+    }
+}
+
+fn without_directives_list(items: Vec<Value>) -> Vec<Value> {
+    items
+        .into_iter()
+        .filter(|item| item.get(PATCH).is_none())
+        .map(without_directives)
+        .collect()
+}
+
+fn is_directive(key: &str) -> bool {
+    key == PATCH || key == RETAIN_KEYS || key.starts_with(DELETE_FROM) || key.starts_with(ELEMENT_ORDER)
+}
+
+fn list(value: Value) -> Result<Vec<Value>, PatchError> {
+    match value {
+        Value::Array(items) => Ok(items),
+        other => Err(PatchError::Internal(format!(
+            "expected a []interface {{}}, but received a {}",
+            match other {
+                Value::Object(_) => "map[string]interface {}",
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                Value::Number(_) => "int64",
+                _ => "<nil>",
+            }
+        ))),
+    }
+}
+
+fn no_merge_key(item: &Value, key: &str) -> PatchError {
+    let item = go_format::value(item);
+    PatchError::Internal(format!("map: {item} does not contain declared merge key: {key}"))
+}
+
+fn unknown_directive(directive: &Value, item: &Value) -> PatchError {
+    let (directive, item) = (go_format::value(directive), go_format::value(item));
+    PatchError::Internal(format!("unknown patch type: {directive} in map: {item}"))
+}
+
+fn bad_directive(directive: &Value, mut patch: Object) -> PatchError {
+    patch.insert(PATCH.to_owned(), directive.clone());
+    unknown_directive(directive, &Value::Object(patch))
+}
