@@ -168,14 +168,12 @@ fn pods_are_selected_by_their_fields() {
 #[test]
 fn a_list_in_pages_is_the_whole_list() {
     let Some(kubectl) = Kubectl::new("pages") else { return };
-    let manifest: String = (0..57)
+    let manifest: Vec<String> = (0..57)
         .map(|number| {
-            format!(
-                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: map-{number:03}}}\ndata: {{n: '{number}'}}\n---\n"
-            )
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: map-{number:03}}}\ndata: {{n: '{number}'}}\n")
         })
         .collect();
-    kubectl.ok_with(&["create", "-f", "-"], &manifest);
+    kubectl.ok_with(&["create", "-f", "-"], &manifest.join("---\n"));
     let whole = kubectl.ok(&["get", "cm", "-o", "name", "--chunk-size=0"]);
     assert_eq!(whole.lines().count(), 57);
     for size in ["1", "7", "56", "57", "58"] {

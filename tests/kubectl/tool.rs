@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::process::Server;
 
 /// The server that is shared by the tests that run at the same time; the last to end it drops it.
-pub fn shared_server() -> Arc<Server> {
+pub(crate) fn shared_server() -> Arc<Server> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
@@ -20,7 +20,7 @@ pub fn shared_server() -> Arc<Server> {
 }
 
 /// Every `kubectl` of this machine, the one on PATH first: that one, and `kubectl.1.NN` beside it.
-pub fn installed() -> Vec<PathBuf> {
+pub(crate) fn installed() -> Vec<PathBuf> {
     let Some(paths) = std::env::var_os("PATH") else {
         return Vec::new();
     };
@@ -50,22 +50,22 @@ pub fn installed() -> Vec<PathBuf> {
 }
 
 /// One kubectl in one namespace of the shared server.
-pub struct Kubectl {
+pub(crate) struct Kubectl {
     program: PathBuf,
     server: Arc<Server>,
     home: tempfile::TempDir,
-    pub namespace: String,
+    pub(crate) namespace: String,
 }
 
 impl Kubectl {
     /// The kubectl on PATH, in a new namespace; `None` (and a loud line) when there is none.
-    pub fn new(topic: &str) -> Option<Self> {
+    pub(crate) fn new(topic: &str) -> Option<Self> {
         let program = installed().into_iter().next()?;
         Some(Kubectl::with(&program, topic))
     }
 
     /// `program`, in a new namespace.
-    pub fn with(program: &Path, topic: &str) -> Self {
+    pub(crate) fn with(program: &Path, topic: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let kubectl = Kubectl {
             program: program.to_owned(),
@@ -77,7 +77,7 @@ impl Kubectl {
         kubectl
     }
 
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(["--kubeconfig", self.server.kubeconfig.to_str().expect("a plain path")])
@@ -92,7 +92,7 @@ impl Kubectl {
     }
 
     /// Runs it to its end, with `input` on standard input.
-    pub fn run(&self, arguments: &[&str], input: &str) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self
             .command(arguments)
             .stdin(Stdio::piped())
@@ -112,12 +112,12 @@ impl Kubectl {
     }
 
     /// Succeeds: standard output.
-    pub fn ok(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         self.ok_with(arguments, "")
     }
 
     /// Succeeds with `input` on standard input: standard output.
-    pub fn ok_with(&self, arguments: &[&str], input: &str) -> String {
+    pub(crate) fn ok_with(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run(arguments, input);
         let text = String::from_utf8(output.stdout).expect("text");
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -132,7 +132,7 @@ impl Kubectl {
     }
 
     /// Succeeds, and says nothing on standard error (no warning, no deprecation, no complaint).
-    pub fn quiet(&self, arguments: &[&str]) -> String {
+    pub(crate) fn quiet(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments, "");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(
@@ -144,12 +144,12 @@ impl Kubectl {
     }
 
     /// Fails: standard error.
-    pub fn fails(&self, arguments: &[&str]) -> String {
+    pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         self.fails_with(arguments, "")
     }
 
     /// Fails with `input` on standard input: standard error.
-    pub fn fails_with(&self, arguments: &[&str], input: &str) -> String {
+    pub(crate) fn fails_with(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run(arguments, input);
         assert!(
             !output.status.success(),
@@ -160,12 +160,12 @@ impl Kubectl {
     }
 
     /// A field of an object by JSON path.
-    pub fn field(&self, object: &str, path: &str) -> String {
+    pub(crate) fn field(&self, object: &str, path: &str) -> String {
         self.ok(&["get", object, "-o", &format!("jsonpath={{{path}}}")])
     }
 
     /// Runs beside the test; its lines are read one by one.
-    pub fn start(&self, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         let mut child = self
             .command(arguments)
             .stdout(Stdio::piped())
@@ -178,14 +178,14 @@ impl Kubectl {
 }
 
 /// A kubectl that goes on, such as `get --watch`. Killed when dropped.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Running {
     /// The next line, without its end.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).expect("text");
         assert!(line.ends_with('\n'), "kubectl ended after {line:?}");
@@ -194,7 +194,7 @@ impl Running {
     }
 
     /// Waits for the end; whether it succeeded.
-    pub fn end(mut self) -> bool {
+    pub(crate) fn end(mut self) -> bool {
         self.child.wait().expect("it ends").success()
     }
 }
@@ -208,14 +208,14 @@ impl Drop for Running {
 
 /// Asserts that `text` contains each of `parts`.
 #[track_caller]
-pub fn contains(text: &str, parts: &[&str]) {
+pub(crate) fn contains(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
 }
 
 /// The columns of a table line, split at runs of two or more spaces (cells may hold single ones).
-pub fn columns(line: &str) -> Vec<&str> {
+pub(crate) fn columns(line: &str) -> Vec<&str> {
     line.split("  ")
         .map(str::trim)
         .filter(|cell| !cell.is_empty())

@@ -9,41 +9,41 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
 /// The binary under test.
-pub const FLATKUBE: &str = env!("CARGO_BIN_EXE_flatkube");
+pub(crate) const FLATKUBE: &str = env!("CARGO_BIN_EXE_flatkube");
 
 /// A running `flatkube server`. Killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     /// The whole ready line.
-    pub ready: String,
+    pub(crate) ready: String,
     /// `https://127.0.0.1:PORT`.
-    pub url: String,
+    pub(crate) url: String,
     /// The administrator's kubeconfig.
-    pub kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     log: Option<JoinHandle<String>>,
 }
 
 /// A server that ended before it was ready.
 #[derive(Debug)]
-pub struct Ended {
-    pub status: ExitStatus,
-    pub log: String,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) log: String,
 }
 
 impl Server {
     /// A server that keeps nothing.
-    pub fn ephemeral() -> Self {
+    pub(crate) fn ephemeral() -> Self {
         Server::start(&["--ephemeral"]).unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
     }
 
     /// A server on `data_dir`.
-    pub fn on(data_dir: &Path) -> Self {
+    pub(crate) fn on(data_dir: &Path) -> Self {
         Server::start(&["--data-dir", data_dir.to_str().expect("a plain path")])
             .unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
     }
 
     /// Starts `flatkube server ARGUMENTS` on a free port, unless the arguments name one.
-    pub fn start(arguments: &[&str]) -> Result<Self, Ended> {
+    pub(crate) fn start(arguments: &[&str]) -> Result<Self, Ended> {
         let mut command = Command::new(FLATKUBE);
         command.arg("server").args(arguments);
         if !arguments.contains(&"--bind") {
@@ -94,12 +94,12 @@ impl Server {
     }
 
     /// The server's process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends a signal (`TERM`, `INT`, `KILL`) and waits for the end: the exit status and what was logged.
-    pub fn end(mut self, signal: &str) -> Ended {
+    pub(crate) fn end(mut self, signal: &str) -> Ended {
         self.signal(signal);
         let status = self.child.wait().expect("it ends");
         Ended {
@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// Sends a signal and goes on.
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .arg(format!("-{signal}"))
             .arg(self.id().to_string())
@@ -130,7 +130,7 @@ impl Drop for Server {
 }
 
 /// Runs `flatkube ARGUMENTS` to its end.
-pub fn flatkube(arguments: &[&str]) -> std::process::Output {
+pub(crate) fn flatkube(arguments: &[&str]) -> std::process::Output {
     Command::new(FLATKUBE)
         .args(arguments)
         .env_remove("KUBECONFIG")
@@ -139,7 +139,7 @@ pub fn flatkube(arguments: &[&str]) -> std::process::Output {
 }
 
 /// `flatkube ARGUMENTS`, which succeeds: its standard output.
-pub fn flatkube_ok(arguments: &[&str]) -> String {
+pub(crate) fn flatkube_ok(arguments: &[&str]) -> String {
     let output = flatkube(arguments);
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(

@@ -1,6 +1,5 @@
 //! One object.
 
-
 use http::StatusCode;
 
 use super::Reader;

@@ -1,9 +1,16 @@
 //! `flatkube store`: looking into the data directory of a stopped server.
 
+mod directory;
+mod export;
+mod inspect;
+mod stats;
+mod verify;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::{Exit, Failure};
+use directory::Directory as Opened;
 
 /// The tools for a stopped server's data.
 #[derive(Debug, clap::Subcommand)]
@@ -63,11 +70,11 @@ pub(super) struct Inspect {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  All objects, one a line, each as {\"resource\":...,\"key\":...,\"revision\":...,\"object\":{...}}:
+  All objects, one a line, each as the API would answer it:
       flatkube store export ./data > objects.jsonl
 
-  Only the Pods' names:
-      flatkube store export ./data --resource pods | jq -r .key")]
+  The Pods of one node:
+      flatkube store export ./data --resource pods | jq -r 'select(.spec.nodeName == \"node-0001\") | .metadata.name'")]
 pub(super) struct Export {
     #[command(flatten)]
     directory: Directory,
@@ -78,32 +85,34 @@ pub(super) struct Export {
 }
 
 pub(super) fn run(command: &Command) -> Result<(), Failure> {
-    let directory = match command {
-        Command::Stats(arguments) => &arguments.directory,
-        Command::Verify(directory) => directory,
-        Command::Inspect(arguments) => &arguments.directory,
-        Command::Export(arguments) => &arguments.directory,
-    };
-    let _ = (command_line_resource(command), &directory.directory);
-    Err(Failure::new(Exit::Failure, "this version cannot look into stores"))
-}
-
-fn command_line_resource(command: &Command) -> Option<(&str, Option<&str>)> {
     match command {
-        Command::Inspect(arguments) => Some((&arguments.resource, Some(&arguments.key))),
-        Command::Export(arguments) => arguments.resource.as_deref().map(|resource| (resource, None)),
-        _ => None,
+        Command::Stats(arguments) => stats::run(&Opened::open(&arguments.directory.directory)?),
+        Command::Verify(arguments) => verify::run(&Opened::open(&arguments.directory)?),
+        Command::Inspect(arguments) => inspect::run(
+            &Opened::open(&arguments.directory.directory)?,
+            &arguments.resource,
+            &arguments.key,
+        ),
+        Command::Export(arguments) => export::run(
+            &Opened::open(&arguments.directory.directory)?,
+            arguments.resource.as_deref(),
+        ),
     }
 }
 
-/// Writes to standard output. A reader that went away (`| head`) ends the command without a complaint.
+/// Writes to standard output.
 pub(super) fn print(text: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
-    match output.write_all(text).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
-            Exit::of_io(&error),
-            format!("cannot write to standard output: {error}"),
-        )),
-        _ => Ok(()),
+    output
+        .write_all(text)
+        .and_then(|()| output.flush())
+        .map_err(|error| output_failed(&error))
+}
+
+/// A reader that went away (`| head`) ends the command without a complaint.
+fn output_failed(error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
     }
+    Failure::new(Exit::of_io(error), format!("cannot write to standard output: {error}"))
 }
