@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::api::body::Body;
+
 /// From this length on a piece is sent as its own frame instead of being copied, in bytes.
 pub(super) const SLICE_LEN_MIN: usize = 16 * 1024;
 /// What gathered pieces are sent in, in bytes. hyper holds at most a few of them for one answer.
@@ -67,10 +69,13 @@ impl Chunks {
         Some(frame)
     }
 
-    /// Everything, for a body that is complete.
-    pub(super) fn into_parts(mut self) -> VecDeque<Bytes> {
+    /// Everything, as a body of known length.
+    pub(super) fn into_body(mut self) -> Body {
+        if self.ready.is_empty() {
+            return Body::from(self.gathered);
+        }
         self.cut();
-        self.ready
+        Body::parts(self.ready)
     }
 
     fn cut(&mut self) {
@@ -95,10 +100,12 @@ impl Chunks {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt as _;
+
     use super::*;
 
-    #[test]
-    fn short_pieces_share_frames_and_long_ones_keep_their_memory() {
+    #[tokio::test]
+    async fn short_pieces_share_frames_and_long_ones_keep_their_memory() {
         let long = Bytes::from(vec![b'l'; SLICE_LEN_MIN]);
         let mut chunks = Chunks::default();
         chunks.copy(b"ab");
@@ -106,7 +113,12 @@ mod tests {
         chunks.slice(long.clone());
         chunks.copy(b"e");
         assert_eq!(chunks.len(), 5 + long.len());
-        let parts = chunks.into_parts();
+        let mut body = chunks.into_body();
+        assert_eq!(http_body::Body::size_hint(&body).exact(), Some(5 + long.len() as u64));
+        let mut parts = Vec::new();
+        while let Some(frame) = body.frame().await {
+            parts.push(frame.unwrap().into_data().unwrap());
+        }
         assert_eq!(parts.len(), 3);
         assert_eq!(parts[0], "abcd");
         assert_eq!(parts[1].as_ptr(), long.as_ptr());

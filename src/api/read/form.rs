@@ -57,7 +57,7 @@ pub(super) struct Form {
     head: String,
     /// For the versions of a kind whose shape is not the stored one.
     conversion: Option<Conversion>,
-    /// Column layout of current sidecars.
+    /// Column layout of current sidecars; only rows need it.
     layout: u32,
 }
 
@@ -107,7 +107,11 @@ impl Form {
             what,
             head: format!(r#"{{"kind":"{}","apiVersion":"{version}","#, resource.kind),
             conversion: converted::conversion(resource),
-            layout: resources::layout(resource.storage),
+            layout: if let What::Row(..) = what {
+                resources::layout(resource.storage)
+            } else {
+                0
+            },
         }
     }
 

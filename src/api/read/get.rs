@@ -6,7 +6,7 @@ use super::Reader;
 use super::chunks::Chunks;
 use super::form::{Form, What, now_s};
 use super::{answer, state, table};
-use crate::api::body::{Body, Response};
+use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::store::Object;
@@ -53,5 +53,5 @@ fn one(form: &Form, code: StatusCode, object: &Object) -> Result<Response, Statu
         _ => form.write(object, 0, &mut out).map(|()| out.copy(b"\n")),
     };
     written.map_err(Status::internal)?;
-    Ok(answer(code, Body::parts(out.into_parts())))
+    Ok(answer(code, out.into_body()))
 }

@@ -39,14 +39,38 @@ pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Statu
     let form = Form::of_items(info)?;
     let start = start(reader, info, &options).await?;
     let page = page(reader, info, &options, &form, &start).map_err(Status::internal)?;
-    let mut body = ListBody::new(form, page, start.view.revision());
+    respond(reader, info, ListBody::new(form, page, start.view.revision()))
+}
+
+/// Answers a list, and tells the keys in the store of exactly the objects in it, in their order: for deleting a collection.
+///
+/// # Errors
+/// As [`list`].
+pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Response, Vec<String>), Status> {
+    let options = ListOptions::parse(&info.query, info.resource, info.name.as_deref(), false)?;
+    let form = Form::of_items(info)?;
+    let start = start(reader, info, &options).await?;
+    let page = page(reader, info, &options, &form, &start).map_err(Status::internal)?;
+    let mut keys = Vec::new();
+    let mut walk = page.source.clone();
+    while let Some(run) = walk.next().map_err(Status::internal)? {
+        keys.extend(run.objects().map(|object| object.key().to_owned()));
+    }
+    Ok((
+        respond(reader, info, ListBody::new(form, page, start.view.revision()))?,
+        keys,
+    ))
+}
+
+/// Sends a body whole when it is small, as a stream when it is not.
+fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Response, Status> {
     let gzip = info.answer.gzip && (reader.compress_loopback || !info.loopback());
     let known_len = if gzip { GZIP_LEN_MIN } else { CHUNK_LEN };
     while !body.is_complete() && body.chunks.len() < known_len {
         body.step().map_err(Status::internal)?;
     }
     if body.is_complete() && (!gzip || body.chunks.len() < GZIP_LEN_MIN) {
-        return Ok(answer(StatusCode::OK, Body::parts(body.chunks.into_parts())));
+        return Ok(answer(StatusCode::OK, body.chunks.into_body()));
     }
     if !gzip {
         return Ok(answer(StatusCode::OK, Body::stream(body)));
@@ -146,6 +170,7 @@ pub(super) struct Page {
 }
 
 /// Where the objects come from: runs already found, then a listing.
+#[derive(Clone)]
 pub(super) struct Source {
     runs: VecDeque<Run>,
     listing: Option<Listing>,
@@ -205,7 +230,7 @@ fn source(
     if let Some(name) = name.filter(|_| after.is_none() && (namespace.is_some() || !resource.namespaced)) {
         let mut found = Source::new(None, run_max);
         if let Some(object) = view.get(resource.storage, &resource.key(namespace.as_deref(), name))?
-            && selection.matches_parts(object.key(), object.sidecar()?)
+            && selection.matches(&object)?
         {
             found.runs.push_back(Run::One(object));
         }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use http::{HeaderValue, StatusCode, header};
 
 pub use get::{get, object_answer};
-pub use list::list;
+pub use list::{list, list_with_keys};
 pub use watch::watch;
 
 use super::Stopping;

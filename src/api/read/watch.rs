@@ -233,7 +233,7 @@ impl WatchBody {
     }
 
     fn selects(&self, object: &Object) -> Result<bool, BodyError> {
-        Ok(self.selection.is_everything() || self.selection.matches_parts(object.key(), object.sidecar()?))
+        Ok(self.selection.is_everything() || self.selection.matches(object)?)
     }
 
     fn event(&mut self, word: &str, object: &Object, revision: u64, now_s: i64) -> Result<(), BodyError> {
