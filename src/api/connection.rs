@@ -91,7 +91,7 @@ pub(super) fn tls(pki: &Pki) -> Result<TlsAcceptor, String> {
 
 /// Accepts until the server stops.
 pub(super) async fn accept(listener: TcpListener, transport: Transport, shared: Arc<Shared>) {
-    let stopping = shared.api.stopping.clone();
+    let stopping = shared.api.reader.stopping.clone();
     let transport = Arc::new(transport);
     loop {
         let permit = tokio::select! {
@@ -139,7 +139,7 @@ async fn connection(socket: TcpStream, address: SocketAddr, transport: &Transpor
             serve(socket, builder(shared), peer, shared).await;
         }
         Transport::Tls(acceptor) => {
-            let stopping = shared.api.stopping.clone();
+            let stopping = shared.api.reader.stopping.clone();
             let handshake = tokio::select! {
                 () = stopping.stopped() => return,
                 handshake = timeout(shared.limits.handshake, acceptor.accept(socket)) => handshake,
@@ -189,7 +189,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let api = shared.api.clone();
-    let stopping: Stopping = api.stopping.clone();
+    let stopping: Stopping = api.reader.stopping.clone();
     let service = hyper::service::service_fn(move |request| router::answer(api.clone(), peer.clone(), request));
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);

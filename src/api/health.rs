@@ -16,7 +16,7 @@ const READY: &[Check] = &[
     ("ping", |_| true),
     ("log", |_| true),
     ("store", Api::store_is_open),
-    ("shutdown", |api| !api.stopping.is_stopping()),
+    ("shutdown", |api| !api.reader.stopping.is_stopping()),
 ];
 
 /// Answers one of the three endpoints, or one check below it.

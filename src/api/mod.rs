@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 pub mod body;
+mod bootstrap;
 mod connection;
 mod converted;
 mod discovery;
 mod health;
 mod metrics;
 pub mod negotiate;
+mod openapi;
 mod path;
 mod query;
 pub mod read;
@@ -30,10 +32,8 @@ use connection::Limits;
 /// What every handler works with.
 #[derive(Debug)]
 pub struct Api {
-    /// Given when the server ends; watches and long bodies end then.
-    pub stopping: Stopping,
-    /// Secret of this data directory that authenticates continue tokens; kept over restarts.
-    pub continue_key: [u8; 32],
+    /// What reads work with, the store first of all.
+    pub reader: read::Reader,
     limits: Limits,
     tokens: Tokens,
     anonymous: Arc<User>,
@@ -43,7 +43,8 @@ pub struct Api {
 }
 
 impl Api {
+    /// Whether the store takes writes.
     fn store_is_open(&self) -> bool {
-        true
+        !self.reader.stopping.is_stopping()
     }
 }

@@ -14,7 +14,7 @@ use super::path::{self, Route, Target};
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
-use super::{Api, discovery, health, version, write, yaml};
+use super::{Api, discovery, health, openapi, read, version, write, yaml};
 use crate::auth::User;
 
 /// The other end of a connection.
@@ -71,7 +71,9 @@ async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) ->
         Route::Groups => discovery::groups(accept, &head.headers),
         Route::Group(group) => get().and_then(|()| discovery::group(group, accept)),
         Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(group, version, accept)),
-        Route::OpenApiV2 | Route::OpenApiV3 | Route::OpenApiV3Document(_) => Ok(not_found()),
+        Route::OpenApiV2 => get().and_then(|()| openapi::v2(accept, &head.headers)),
+        Route::OpenApiV3 => get().map(|()| openapi::index()),
+        Route::OpenApiV3Document(document) => get().map(|()| openapi::v3(&document, &head.headers)),
         Route::NoResource => Err(Status::no_resource()),
         Route::NotFound => Ok(not_found()),
     }
@@ -223,6 +225,7 @@ async fn resource(
         peer: peer.address,
         headers: head.headers,
     };
+    let _in_flight = api.metrics.begin(verb);
     let result = handle(api, &info, body).await;
     let response = result.unwrap_or_else(Status::into_response);
     api.metrics.request(target.index, &info, response.status(), begun);
@@ -264,13 +267,25 @@ fn verb(target: &Target, method: &Method, query: &Query) -> Result<Verb, Status>
 
 async fn handle(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     match info.verb {
+        Verb::Watch if info.answer.format == Format::Yaml => Err(Status::not_acceptable(
+            "only the following media types are accepted: application/json;stream=watch, \
+             application/vnd.kubernetes.protobuf;stream=watch",
+        )),
         Verb::Get | Verb::List | Verb::Watch => read(api, info).await,
         _ => write::answer(api, info, body).await,
     }
 }
 
 async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {
-    let _ = api;
-    std::future::ready(()).await;
-    Err(Status::not_implemented(info.verb.as_str()))
+    match (info.verb, info.subresource.map_or("", |sub| sub.name)) {
+        (Verb::Get, "") => read::get(&api.reader, info).await,
+        (Verb::Get, "scale") => write::get_scale(api, info),
+        // `status` and the like show the object itself.
+        (Verb::Get, _) if info.subresource.is_some_and(|sub| sub.kind == info.resource.kind) => {
+            read::get(&api.reader, info).await
+        }
+        (Verb::List, _) => read::list(&api.reader, info).await,
+        (Verb::Watch, _) => read::watch(&api.reader, info).await,
+        _ => Err(write::not_yet(info)),
+    }
 }

@@ -12,13 +12,17 @@ use tokio::task::JoinSet;
 
 use super::connection::{self, Shared, Transport};
 use super::metrics::{self, Metrics};
-use super::{Api, Stopper};
+use super::read::Reader;
+use super::{Api, Stopper, bootstrap};
 use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
+use crate::resources::KindArchiver;
+use crate::store::disk::RealDisk;
+use crate::store::{OpenError, Options, Store};
 
 pub use super::connection::Limits;
 
 /// How to serve.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServerConfig {
     /// Where everything is kept: the store, and `pki/` and `admin.kubeconfig`, which are made at the first start.
     pub data_dir: PathBuf,
@@ -28,6 +32,8 @@ pub struct ServerConfig {
     pub http_bind: Option<SocketAddr>,
     /// kube-apiserver's CSV of static tokens: `token,user,uid,"group1,group2"`.
     pub token_auth_file: Option<PathBuf>,
+    /// Settings of the store.
+    pub store: Options,
     /// Whether controllers run.
     pub controllers: bool,
     /// Bounds on clients.
@@ -48,6 +54,12 @@ pub enum StartError {
     /// Plain HTTP is for loopback addresses only.
     #[error("plain HTTP may only listen on a loopback address, {0} is none; use the TLS address (--bind) instead")]
     NotLoopback(SocketAddr),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The first objects cannot be written.
+    #[error("cannot write the objects that every server has: {0}")]
+    Bootstrap(String),
     /// Certificates, keys, the kubeconfig or the token file cannot be read or written.
     #[error("{what} {path}: {reason}")]
     File {
@@ -83,6 +95,7 @@ impl Server {
             bind,
             http_bind,
             token_auth_file,
+            store: store_options,
             controllers: _,
             limits,
         } = config;
@@ -119,10 +132,17 @@ impl Server {
         let acceptor = connection::tls(&pki).map_err(unusable)?;
         let certificates = ClientCertificates::new(pki.ca.clone()).map_err(unusable)?;
 
+        let store = open_store(&data_dir.join("store"), store_options).await?;
+        bootstrap::run(&store).await?;
+
         let (stopper, stopping) = Stopper::new();
         let api = Arc::new(Api {
-            stopping,
-            continue_key: pki.continue_key,
+            reader: Reader {
+                store,
+                stopping,
+                continue_key: pki.continue_key,
+                compress_loopback: false,
+            },
             tokens,
             anonymous: Arc::new(User::anonymous()),
             metrics: Metrics::new(),
@@ -171,6 +191,11 @@ impl Server {
         &self.kubeconfig
     }
 
+    /// The store that is served.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.api.reader.store
+    }
+
     /// Stops: accepts nothing more, ends watches, lets other requests finish (within [`Limits::drain`]), closes the
     /// store.
     pub async fn stop(mut self) {
@@ -183,6 +208,23 @@ impl Server {
                 "requests were cut off that did not finish in time"
             );
         }
+    }
+}
+
+/// Opening reads and checks files: not for the threads that serve.
+async fn open_store(directory: &Path, options: Options) -> Result<Arc<Store>, StartError> {
+    let path = directory.to_owned();
+    let opened = tokio::task::spawn_blocking(move || {
+        let disk = RealDisk::create(&path).map_err(|source| OpenError::Io {
+            action: "create",
+            file: path.display().to_string(),
+            source,
+        })?;
+        Store::open(Arc::new(disk), options, Arc::new(KindArchiver))
+    });
+    match opened.await {
+        Ok(opened) => Ok(opened?),
+        Err(error) => Err(StartError::Bootstrap(error.to_string())),
     }
 }
 
@@ -216,7 +258,7 @@ async fn upkeep(api: Arc<Api>) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = api.stopping.stopped() => return,
+            () = api.reader.stopping.stopped() => return,
             _ = ticks.tick() => api.metrics.upkeep(),
         }
     }

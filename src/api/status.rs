@@ -302,7 +302,12 @@ impl Status {
         Self::failure(503, "ServiceUnavailable", message)
     }
 
-    /// 507 does not exist upstream; a full disk is told as 500 with a cause that says what to do.
+    /// A failure with a code and a text, without a reason, as upstream passes on errors that it has no Status for.
+    pub fn plain(code: u16, message: impl Into<String>) -> Self {
+        Self::failure(code, "", message)
+    }
+
+    /// 500.
     pub fn internal(error: impl fmt::Display) -> Self {
         let error = error.to_string();
         let mut status = Self::failure(500, "InternalError", format!("Internal error occurred: {error}"));

@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Exit, Failure};
 use crate::api::server::{Limits, Server, ServerConfig, StartError};
+use crate::store::{self, OpenError, Options};
 
 /// Where a server keeps its data unless told otherwise.
 pub(super) const DATA_DIR: &str = "flatkube-data";
@@ -134,6 +135,14 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         bind: arguments.bind,
         http_bind: arguments.http_bind,
         token_auth_file: arguments.token_auth_file.clone(),
+        store: Options {
+            durability: match arguments.durability {
+                Durability::Fsync if !arguments.ephemeral => store::Durability::Fsync,
+                _ => store::Durability::Os,
+            },
+            history_bytes: arguments.history_bytes,
+            ..Options::default()
+        },
         controllers: arguments.controllers == Switch::On,
         limits: Limits::default(),
     };
@@ -206,7 +215,17 @@ fn explain(error: StartError) -> Failure {
             }
         }
         StartError::NotLoopback(_) => Failure::new(Exit::Usage, error.to_string()),
-        StartError::File { .. } => Failure::new(Exit::Failure, error.to_string()),
+        StartError::File { .. } | StartError::Bootstrap(_) => Failure::new(Exit::Failure, error.to_string()),
+        StartError::Store(ref open) => {
+            let exit = match open {
+                OpenError::InUse { .. } => Exit::InUse,
+                OpenError::NewerFormat { .. } => Exit::NewerFormat,
+                OpenError::Damaged(_) => Exit::Damaged,
+                OpenError::NoSpace { .. } => Exit::DiskFull,
+                OpenError::Io { source, .. } => Exit::of_io(source),
+            };
+            Failure::new(exit, error.to_string())
+        }
     }
 }
 

@@ -73,12 +73,18 @@ pub(super) struct Position {
 impl Slot {
     pub(super) fn new(at: RecordRef, tombstone: bool) -> Slot {
         debug_assert!(at.offset.is_multiple_of(16));
-        Slot { segment: at.segment, offset_and_tombstone: at.offset | u32::from(tombstone) }
+        Slot {
+            segment: at.segment,
+            offset_and_tombstone: at.offset | u32::from(tombstone),
+        }
     }
 
     /// The key's newest record.
     pub(super) fn at(self) -> RecordRef {
-        RecordRef { segment: self.segment, offset: self.offset_and_tombstone & !1 }
+        RecordRef {
+            segment: self.segment,
+            offset: self.offset_and_tombstone & !1,
+        }
     }
 
     /// Whether that record deletes the key.
@@ -144,18 +150,33 @@ impl Delta {
     /// The place before the first key that is not below `bound`. O(log n) key reads, none for an unbounded one.
     pub(super) fn lower(&self, keys: &impl Keys, bound: Bound<&[u8]>) -> Position {
         let equal = match bound {
-            Bound::Unbounded => return Position { rank: 0, contribution: 0 },
+            Bound::Unbounded => {
+                return Position {
+                    rank: 0,
+                    contribution: 0,
+                };
+            }
             Bound::Included(_) => Ordering::Greater,
             Bound::Excluded(_) => Ordering::Less,
         };
-        let (Bound::Included(key) | Bound::Excluded(key)) = bound else { unreachable!("returned above") };
-        let place = self.order.find(|entry| self.key(keys, entry.slot()).cmp(key).then(equal));
-        Position { rank: place.rank, contribution: place.weight }
+        let (Bound::Included(key) | Bound::Excluded(key)) = bound else {
+            unreachable!("returned above")
+        };
+        let place = self
+            .order
+            .find(|entry| self.key(keys, entry.slot()).cmp(key).then(equal));
+        Position {
+            rank: place.rank,
+            contribution: place.weight,
+        }
     }
 
     /// The place behind all keys.
     pub(super) fn end(&self) -> Position {
-        Position { rank: self.len(), contribution: self.order.weight() }
+        Position {
+            rank: self.len(),
+            contribution: self.order.weight(),
+        }
     }
 
     /// Slot numbers in the order of their keys, of these ranks.
@@ -195,7 +216,10 @@ impl Delta {
             let Delta { slots, order, .. } = self;
             let compare = |entry: &Ordered| keys.key(slots[entry.slot() as usize].at()).cmp(key);
             order.insert(compare, Ordered::new(number, live - i64::from(beneath)));
-            return Put { slot: number, replaced: None };
+            return Put {
+                slot: number,
+                replaced: None,
+            };
         };
         let number = entry.slot();
         let replaced = self.slots.set(number as usize, slot);
@@ -205,7 +229,10 @@ impl Delta {
             let compare = |entry: &Ordered| keys.key(slots[entry.slot() as usize].at()).cmp(key);
             order.insert(compare, Ordered::new(number, entry.weight() + change));
         }
-        Put { slot: number, replaced: Some(replaced) }
+        Put {
+            slot: number,
+            replaced: Some(replaced),
+        }
     }
 
     /// Lists a slot under a posting of a shelf's kind; `name` is the posting of the label's name if it is one of a label.

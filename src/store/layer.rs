@@ -128,7 +128,10 @@ impl Layer {
             Walk::Past(ranks) => match (ranks.next(), source) {
                 (Some(rank), Source::Past(past)) => {
                     let (bearer, version) = past.version(log, rank)?;
-                    Some(Head { live: version.is_some(), object: version.unwrap_or(bearer) })
+                    Some(Head {
+                        live: version.is_some(),
+                        object: version.unwrap_or(bearer),
+                    })
                 }
                 _ => None,
             },
@@ -144,7 +147,10 @@ impl Layer {
 fn next_of(slots: &mut impl Iterator<Item = u32>, source: Source<'_>, log: &Log) -> Result<Option<Head>, Damaged> {
     let Some(delta) = source.delta() else { return Ok(None) };
     match slots.find(|&slot| !source.passes_over(slot)) {
-        Some(slot) => Ok(Some(Head { object: Object::at(log, delta.slot(slot).at())?, live: true })),
+        Some(slot) => Ok(Some(Head {
+            object: Object::at(log, delta.slot(slot).at())?,
+            live: true,
+        })),
         None => Ok(None),
     }
 }
@@ -176,7 +182,11 @@ fn walk_delta(
     let mut slots = Vec::with_capacity(listed);
     for hashes in hashes {
         let found = postings.walk(postings.ranks(hashes)).map(Posting::slot);
-        slots.extend(found.filter(|&slot| !source.passes_over(slot)).map(|slot| (delta.key(log, slot), slot)));
+        slots.extend(
+            found
+                .filter(|&slot| !source.passes_over(slot))
+                .map(|slot| (delta.key(log, slot), slot)),
+        );
     }
     slots.retain(|&(key, _)| range.contains(key));
     slots.sort_unstable();

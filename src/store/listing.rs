@@ -57,15 +57,23 @@ impl Listing {
         let whole = ShelfWalk::new(&resource.shelf, &range, None);
         let listed = rarest(&resource, &whole, selection);
         let (shelf, hashes) = match &listed {
-            Some(listed) => {
-                (ShelfWalk::new(&resource.shelf, &range, Some(listed.in_shelf())), Some(listed.in_delta()))
-            }
+            Some(listed) => (
+                ShelfWalk::new(&resource.shelf, &range, Some(listed.in_shelf())),
+                Some(listed.in_delta()),
+            ),
             None => (whole, None),
         };
-        let layers = std::array::from_fn(|layer| {
-            Layer::new(source(&resource, layer), &view.log, &range, hashes.as_deref())
-        });
-        Listing { view: Arc::clone(view), resource, selection: selection.clone(), range, shelf, layers, last: None }
+        let layers =
+            std::array::from_fn(|layer| Layer::new(source(&resource, layer), &view.log, &range, hashes.as_deref()));
+        Listing {
+            view: Arc::clone(view),
+            resource,
+            selection: selection.clone(),
+            range,
+            shelf,
+            layers,
+            last: None,
+        }
     }
 
     /// The next run: at most `max` (and at least one) selected objects that follow each other; `None` at the end of the
@@ -74,25 +82,45 @@ impl Listing {
     /// Without a selection, or if postings list what is selected, the cost follows what is handed out; else every object
     /// of the range is looked at.
     pub fn next(&mut self, max: usize) -> Result<Option<Run>, Damaged> {
-        let Listing { view, resource, selection, shelf, layers, .. } = self;
+        let Listing {
+            view,
+            resource,
+            selection,
+            shelf,
+            layers,
+            ..
+        } = self;
         let max = max.max(1);
         loop {
             for (layer, place) in layers.iter_mut().enumerate() {
                 place.look(source(resource, layer), &view.log)?;
             }
             let next = first_layer(layers);
-            let key = next.and_then(|layer| layers[layer].head.as_ref()).map(|head| head.object.key_bytes());
+            let key = next
+                .and_then(|layer| layers[layer].head.as_ref())
+                .map(|head| head.object.key_bytes());
             if let Some(Neighbours { part, objects }) = shelf.next(&resource.shelf, key, max, selection)? {
-                self.last = Some(Last::Shelved { part, object: objects.end - 1 });
+                self.last = Some(Last::Shelved {
+                    part,
+                    object: objects.end - 1,
+                });
                 let part = Arc::clone(&resource.shelf.parts()[part]);
-                return Ok(Some(Run::Shelved(ShelvedRun { part, start: objects.start, end: objects.end })));
+                return Ok(Some(Run::Shelved(ShelvedRun {
+                    part,
+                    start: objects.start,
+                    end: objects.end,
+                })));
             }
             let Some(next) = next else { return Ok(None) };
-            let Some(head) = layers[next].head.take() else { return Ok(None) };
+            let Some(head) = layers[next].head.take() else {
+                return Ok(None);
+            };
             if next == 0 {
                 // The past hides what lies beneath; the deltas have marked it already.
                 for layer in &mut layers[1..] {
-                    layer.head.take_if(|other| other.object.key_bytes() == head.object.key_bytes());
+                    layer
+                        .head
+                        .take_if(|other| other.object.key_bytes() == head.object.key_bytes());
                 }
                 shelf.pass_over(&resource.shelf, head.object.key_bytes());
             }
@@ -132,8 +160,13 @@ fn source(resource: &ResourceView, layer: usize) -> Source<'_> {
 
 /// The layer with the smallest key; of equals, the topmost.
 fn first_layer(layers: &[Layer; 3]) -> Option<usize> {
-    let heads = layers.iter().enumerate().filter_map(|(layer, place)| Some((place.head.as_ref()?, layer)));
-    heads.min_by(|(a, _), (b, _)| a.object.key_bytes().cmp(b.object.key_bytes())).map(|(_, layer)| layer)
+    let heads = layers
+        .iter()
+        .enumerate()
+        .filter_map(|(layer, place)| Some((place.head.as_ref()?, layer)));
+    heads
+        .min_by(|(a, _), (b, _)| a.object.key_bytes().cmp(b.object.key_bytes()))
+        .map(|(_, layer)| layer)
 }
 
 /// The keys that a range and the requirements on the key leave.
@@ -177,12 +210,19 @@ fn key_range(range: Range, selection: &Selection) -> KeyRange {
 
 /// Of the requirements whose objects are listed by postings, the one with the fewest.
 fn rarest(resource: &ResourceView, shelf: &ShelfWalk, selection: &Selection) -> Option<Listed> {
-    let mut listed: Vec<Listed> = selection.requirements.iter().filter_map(Requirement::postings).collect();
+    let mut listed: Vec<Listed> = selection
+        .requirements
+        .iter()
+        .filter_map(Requirement::postings)
+        .collect();
     if listed.len() > 1 {
         listed.sort_by_cached_key(|listed| {
             let hashes = listed.in_delta();
             let deltas = resource.deltas().map(|delta| {
-                hashes.iter().map(|hashes| delta.postings().ranks(hashes).len()).sum::<usize>()
+                hashes
+                    .iter()
+                    .map(|hashes| delta.postings().ranks(hashes).len())
+                    .sum::<usize>()
             });
             shelf.listed(&resource.shelf, listed.in_shelf()) + deltas.sum::<usize>()
         });

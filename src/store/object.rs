@@ -47,7 +47,10 @@ struct Span {
 
 impl Span {
     fn of(range: &Range<usize>) -> Span {
-        Span { start: range.start as u32, len: range.len() as u32 }
+        Span {
+            start: range.start as u32,
+            len: range.len() as u32,
+        }
     }
 
     fn range(self) -> Range<usize> {
@@ -89,7 +92,10 @@ impl Object {
                 map: Arc::clone(segment.map()),
                 revision: record.revision,
                 shape: record.shape,
-                key: Span { start: (json.start - record.key.len()) as u32, len: record.key.len() as u32 },
+                key: Span {
+                    start: (json.start - record.key.len()) as u32,
+                    len: record.key.len() as u32,
+                },
                 json: Span::of(&json),
                 sidecar: Span::of(&record.sidecar_range()),
             }),
@@ -100,20 +106,35 @@ impl Object {
     pub(super) fn before_record(segment: &Segment, record: &Record<'_>) -> Result<Option<Object>, Damaged> {
         match record.previous {
             Previous::None => Ok(None),
-            Previous::Reference { offset } => {
-                Ok(Some(Object::of_record(segment, &segment.record(offset)?)))
-            }
+            Previous::Reference { offset } => Ok(Some(Object::of_record(segment, &segment.record(offset)?))),
             Previous::Inline { revision, shape, .. } => {
-                let Some((json, sidecar)) = record.previous_ranges() else { return Ok(None) };
-                let Place::Logged(logged) = Object::of_record(segment, record).place else { return Ok(None) };
+                let Some((json, sidecar)) = record.previous_ranges() else {
+                    return Ok(None);
+                };
+                let Place::Logged(logged) = Object::of_record(segment, record).place else {
+                    return Ok(None);
+                };
                 let (json, sidecar) = (Span::of(&json), Span::of(&sidecar));
-                Ok(Some(Object { place: Place::Logged(Logged { revision, shape, json, sidecar, ..logged }) }))
+                Ok(Some(Object {
+                    place: Place::Logged(Logged {
+                        revision,
+                        shape,
+                        json,
+                        sidecar,
+                        ..logged
+                    }),
+                }))
             }
         }
     }
 
     pub(super) fn shelved(part: Arc<Part>, index: usize) -> Object {
-        Object { place: Place::Shelved { part, index: index as u32 } }
+        Object {
+            place: Place::Shelved {
+                part,
+                index: index as u32,
+            },
+        }
     }
 
     /// `namespace/name`, or `name` for objects without a namespace.
@@ -210,7 +231,11 @@ impl Object {
             Place::Logged(logged) => (&logged.map, u64::from(logged.sidecar.start)),
             Place::Shelved { part, index } => (part.map(), part.entry(*index as usize).sidecar.start as u64),
         };
-        Damaged { file: map.file().to_owned(), offset: sidecar + offset, reason }
+        Damaged {
+            file: map.file().to_owned(),
+            offset: sidecar + offset,
+            reason,
+        }
     }
 }
 

@@ -39,7 +39,10 @@ impl Past {
         first.sort_by(|a, b| a.0.cmp(b.0));
         first.dedup_by(|later, earlier| later.0 == earlier.0);
         let mut contribution = 0;
-        let mut past = Past { records: Vec::with_capacity(first.len()), contributions: vec![0] };
+        let mut past = Past {
+            records: Vec::with_capacity(first.len()),
+            contributions: vec![0],
+        };
         for (key, record, was_live) in first {
             contribution += i64::from(was_live) - i64::from(present.is_live(log, key));
             past.records.push(record);
@@ -63,12 +66,18 @@ impl Past {
                 Bound::Excluded(bound) => key <= bound,
             }
         });
-        Position { rank, contribution: self.contributions[rank] }
+        Position {
+            rank,
+            contribution: self.contributions[rank],
+        }
     }
 
     /// The place behind all keys.
     pub(super) fn end(&self) -> Position {
-        Position { rank: self.len(), contribution: self.contributions[self.len()] }
+        Position {
+            rank: self.len(),
+            contribution: self.contributions[self.len()],
+        }
     }
 
     /// The version of a key: `Some(None)` if it was not there, `None` if the overlay does not speak of it.

@@ -72,8 +72,14 @@ impl Postings {
 
     /// Ranks of all postings with a hash in this range: their number costs no key reads.
     pub(super) fn ranks(&self, hashes: &RangeInclusive<u32>) -> Range<usize> {
-        let first = self.tree.find(|posting| posting.hash.cmp(hashes.start()).then(Ordering::Greater)).rank;
-        let end = self.tree.find(|posting| posting.hash.cmp(hashes.end()).then(Ordering::Less)).rank;
+        let first = self
+            .tree
+            .find(|posting| posting.hash.cmp(hashes.start()).then(Ordering::Greater))
+            .rank;
+        let end = self
+            .tree
+            .find(|posting| posting.hash.cmp(hashes.end()).then(Ordering::Less))
+            .rank;
         first..end
     }
 

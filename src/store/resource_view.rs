@@ -48,7 +48,9 @@ pub(super) struct Frozen {
 impl Frozen {
     /// Whether the active delta has the slot's key, too.
     pub(super) fn is_replaced(&self, slot: u32) -> bool {
-        self.replaced.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+        self.replaced
+            .get(slot as usize / 64)
+            .is_some_and(|word| word >> (slot % 64) & 1 == 1)
     }
 
     fn replace(&mut self, slot: u32) {
@@ -63,7 +65,12 @@ impl Frozen {
 impl ResourceView {
     /// A resource that has nothing but a shelf.
     pub(super) fn of_shelf(shelf: ShelfSet, shelved_revision: u64, floor: u64) -> ResourceView {
-        ResourceView { shelf, shelved_revision, floor, ..ResourceView::default() }
+        ResourceView {
+            shelf,
+            shelved_revision,
+            floor,
+            ..ResourceView::default()
+        }
     }
 
     /// The version of a key. O(log n).
@@ -77,7 +84,11 @@ impl ResourceView {
         for delta in self.deltas() {
             if let Some(slot) = delta.find(log, key) {
                 let slot = delta.slot(slot);
-                return if slot.is_tombstone() { Ok(None) } else { Object::at(log, slot.at()).map(Some) };
+                return if slot.is_tombstone() {
+                    Ok(None)
+                } else {
+                    Object::at(log, slot.at()).map(Some)
+                };
             }
         }
         let place = self.shelf.find(key);
@@ -103,7 +114,11 @@ impl ResourceView {
     pub(super) fn count(&self, log: &Log, lower: Bound<&[u8]>, upper: Option<&[u8]>) -> u64 {
         let shelf = &self.shelf;
         let end = upper.map_or(shelf.end(), |upper| shelf.lower(Bound::Included(upper)));
-        let end = if upper.is_none() { shelf.count() } else { shelf.rank(end) };
+        let end = if upper.is_none() {
+            shelf.count()
+        } else {
+            shelf.rank(end)
+        };
         let mut count = end as i64 - shelf.rank(shelf.lower(lower)) as i64;
         for delta in self.deltas() {
             let end = upper.map_or(delta.end(), |upper| delta.lower(log, Bound::Included(upper)));
@@ -131,9 +146,8 @@ impl ResourceView {
             Kind::Marker => return Ok(()),
         };
         let sidecar = sidecar::access(record.sidecar);
-        let sidecar = sidecar.map_err(|error| {
-            Damaged::of(segment.map().file(), &error.at(record.sidecar_range().start))
-        })?;
+        let sidecar =
+            sidecar.map_err(|error| Damaged::of(segment.map().file(), &error.at(record.sidecar_range().start)))?;
         let Put { slot, replaced } = self.active.put(log, key, at, tombstone, beneath, record.len as u64);
         if replaced.is_none() {
             match &mut self.frozen {
@@ -151,7 +165,10 @@ impl ResourceView {
             return Ok(());
         }
         // What the version before in this delta was listed under need not be listed again.
-        let before = replaced.filter(|slot| !slot.is_tombstone()).map(|slot| log.record(slot.at())).transpose()?;
+        let before = replaced
+            .filter(|slot| !slot.is_tombstone())
+            .map(|slot| log.record(slot.at()))
+            .transpose()?;
         let before = before.and_then(|record| sidecar::access(record.sidecar).ok());
         for label in sidecar.labels.iter() {
             let (name, value) = (label.name.as_str(), label.value.as_str());
@@ -164,7 +181,8 @@ impl ResourceView {
         for field in sidecar.fields.iter() {
             let (name, value) = (field.name.as_str(), field.value.as_str());
             if !value.is_empty() && before.is_none_or(|before| before.field(name) != Some(value)) {
-                self.active.list_under(log, key, slot, None, posting_hash(PostingKind::Field, name, value));
+                self.active
+                    .list_under(log, key, slot, None, posting_hash(PostingKind::Field, name, value));
             }
         }
         Ok(())
@@ -174,7 +192,10 @@ impl ResourceView {
     pub(super) fn freeze(&mut self) {
         assert!(self.frozen.is_none(), "the frozen delta is not shelved yet");
         let delta = std::mem::take(&mut self.active);
-        self.frozen = Some(Frozen { delta, replaced: imbl::Vector::new() });
+        self.frozen = Some(Frozen {
+            delta,
+            replaced: imbl::Vector::new(),
+        });
     }
 
     /// Puts a shelf that holds the old shelf and the frozen delta in their place. O(later writes) if
@@ -188,7 +209,11 @@ impl ResourceView {
 
     /// What a shelving writes down: everything but the active delta.
     pub(super) fn without_active(&self) -> ResourceView {
-        ResourceView { active: Delta::default(), past: None, ..self.clone() }
+        ResourceView {
+            active: Delta::default(),
+            past: None,
+            ..self.clone()
+        }
     }
 
     /// Indexes of the shelf parts into whose key range ([`ShelfSet::keys_of`]) the frozen delta wrote, ascending; `[0]` if
@@ -212,7 +237,10 @@ impl ResourceView {
     ) -> Result<ResourceView, Damaged> {
         debug_assert!(self.past.is_none(), "an overlay lies on the present");
         let past = Past::new(log, self, records)?;
-        Ok(ResourceView { past: Some(Arc::new(past)), ..self.clone() })
+        Ok(ResourceView {
+            past: Some(Arc::new(past)),
+            ..self.clone()
+        })
     }
 
     /// Keys that were written since the shelf was made.

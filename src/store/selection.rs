@@ -161,19 +161,29 @@ impl Requirement {
     /// operators, and for a field that must be empty, which objects may also lack.
     pub(super) fn postings(&self) -> Option<Listed> {
         let label = |name: &str, values: &[String]| {
-            let mut pairs: Vec<u64> = values.iter().map(|value| posting_hash(PostingKind::Label, name, value)).collect();
+            let mut pairs: Vec<u64> = values
+                .iter()
+                .map(|value| posting_hash(PostingKind::Label, name, value))
+                .collect();
             pairs.sort_unstable();
             pairs.dedup();
-            Listed { name: Some(posting_hash(PostingKind::LabelName, name, "")), values: Some(pairs) }
+            Listed {
+                name: Some(posting_hash(PostingKind::LabelName, name, "")),
+                values: Some(pairs),
+            }
         };
         match self {
             Requirement::LabelIn { name, values } => Some(label(name, values)),
             Requirement::LabelExists(name)
             | Requirement::LabelAbove { name, .. }
-            | Requirement::LabelBelow { name, .. } => Some(Listed { values: None, ..label(name, &[]) }),
-            Requirement::FieldIs { name, value } if !value.is_empty() => {
-                Some(Listed { name: None, values: Some(vec![posting_hash(PostingKind::Field, name, value)]) })
-            }
+            | Requirement::LabelBelow { name, .. } => Some(Listed {
+                values: None,
+                ..label(name, &[])
+            }),
+            Requirement::FieldIs { name, value } if !value.is_empty() => Some(Listed {
+                name: None,
+                values: Some(vec![posting_hash(PostingKind::Field, name, value)]),
+            }),
             _ => None,
         }
     }
@@ -211,7 +221,6 @@ impl Listed {
         }
     }
 }
-
 
 fn integer(value: Option<&str>) -> Option<i64> {
     value?.parse().ok()

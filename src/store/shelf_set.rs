@@ -70,10 +70,22 @@ impl Part {
             || shelf.key(&bytes, shelf.count().saturating_sub(1)) != entry.last_key;
         if foreign {
             let reason = "this is not the part that the manifest names".to_owned();
-            return Err(Damaged { file: map.file().to_owned(), offset: 0, reason });
+            return Err(Damaged {
+                file: map.file().to_owned(),
+                offset: 0,
+                reason,
+            });
         }
-        let proven = (0..shelf.block_count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Part { entry, map, bytes, shelf, proven })
+        let proven = (0..shelf.block_count().div_ceil(64))
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        Ok(Part {
+            entry,
+            map,
+            bytes,
+            shelf,
+            proven,
+        })
     }
 
     /// What the manifest says of the part.
@@ -159,10 +171,17 @@ impl Part {
 
     /// [`Part::lower`] among the objects of a range, or the range's end.
     pub(super) fn lower_within(&self, bound: Bound<&[u8]>, objects: Range<usize>) -> usize {
-        let Range { start: mut low, end: mut high } = objects;
+        let Range {
+            start: mut low,
+            end: mut high,
+        } = objects;
         while low < high {
             let middle = usize::midpoint(low, high);
-            if is_below(self.key_bytes(middle), bound) { low = middle + 1 } else { high = middle }
+            if is_below(self.key_bytes(middle), bound) {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         low
     }
@@ -200,20 +219,31 @@ impl fmt::Debug for Part {
 impl ShelfSet {
     /// Opens all parts of a resource, in order of their keys.
     pub fn open(parts: Vec<(PartEntry, Arc<Map>)>) -> Result<ShelfSet, Damaged> {
-        let parts = parts.into_iter().map(|(entry, map)| Part::open(entry, map).map(Arc::new));
+        let parts = parts
+            .into_iter()
+            .map(|(entry, map)| Part::open(entry, map).map(Arc::new));
         Ok(ShelfSet::from_parts(parts.collect::<Result<_, _>>()?))
     }
 
     /// A shelf of open parts, in order of their keys, with no shadows.
     pub fn from_parts(parts: Vec<Arc<Part>>) -> ShelfSet {
-        debug_assert!(parts.windows(2).all(|pair| pair[0].entry.last_key < pair[1].entry.first_key));
+        debug_assert!(
+            parts
+                .windows(2)
+                .all(|pair| pair[0].entry.last_key < pair[1].entry.first_key)
+        );
         let mut rank = 0;
         let mut ranks = vec![0];
         ranks.extend(parts.iter().map(|part| {
             rank += part.count() as u64;
             rank
         }));
-        ShelfSet { parts: parts.into(), ranks: ranks.into(), shadows: imbl::Vector::new(), slots_seen: 0 }
+        ShelfSet {
+            parts: parts.into(),
+            ranks: ranks.into(),
+            shadows: imbl::Vector::new(),
+            slots_seen: 0,
+        }
     }
 
     /// The parts in order of their keys.
@@ -233,7 +263,9 @@ impl ShelfSet {
 
     /// Index of the part into whose key range `key` falls: the last one that begins at or before it, else the first.
     pub fn part_of(&self, key: &[u8]) -> usize {
-        self.parts.partition_point(|part| part.entry.first_key.as_bytes() <= key).saturating_sub(1)
+        self.parts
+            .partition_point(|part| part.entry.first_key.as_bytes() <= key)
+            .saturating_sub(1)
     }
 
     /// The keys that belong to the part `index`, from (inclusive) and to (exclusive); `None` is no bound. Together the
@@ -252,7 +284,9 @@ impl ShelfSet {
 
     /// The place before the first object whose key is not below `bound`.
     pub(super) fn lower(&self, bound: Bound<&[u8]>) -> Place {
-        let (Bound::Included(key) | Bound::Excluded(key)) = bound else { return Place { part: 0, object: 0 } };
+        let (Bound::Included(key) | Bound::Excluded(key)) = bound else {
+            return Place { part: 0, object: 0 };
+        };
         let part = self.part_of(key);
         let object = self.parts.get(part).map_or(0, |part| part.lower(bound));
         Place { part, object }
@@ -260,7 +294,10 @@ impl ShelfSet {
 
     /// The place behind all objects.
     pub(super) fn end(&self) -> Place {
-        Place { part: self.parts.len(), object: 0 }
+        Place {
+            part: self.parts.len(),
+            object: 0,
+        }
     }
 
     /// Number of objects before a place, shadowed ones included.
@@ -293,7 +330,9 @@ impl ShelfSet {
 
     /// Marks the object of a key as overwritten, if it is here.
     pub(super) fn shadow(&mut self, key: &[u8]) {
-        let Some(Place { part, object }) = self.find(key) else { return };
+        let Some(Place { part, object }) = self.find(key) else {
+            return;
+        };
         while self.shadows.len() <= part {
             self.shadows.push_back(None);
         }

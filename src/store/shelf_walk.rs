@@ -46,7 +46,10 @@ impl ShelfWalk {
     /// Over the objects of `range`; with `hashes`, at least over those that have one of these posting hashes.
     pub(super) fn new(shelf: &ShelfSet, range: &KeyRange, hashes: Option<&[u64]>) -> ShelfWalk {
         let at = shelf.lower(range.lower());
-        let end = range.upper.as_deref().map_or(shelf.end(), |upper| shelf.lower(Bound::Included(upper)));
+        let end = range
+            .upper
+            .as_deref()
+            .map_or(shelf.end(), |upper| shelf.lower(Bound::Included(upper)));
         let candidates = hashes.map(|hashes| Candidates {
             hashes: hashes.to_vec(),
             part: usize::MAX,
@@ -59,11 +62,20 @@ impl ShelfWalk {
 
     /// Number of objects of the walk that postings list for these hashes, shadowed ones included.
     pub(super) fn listed(&self, shelf: &ShelfSet, hashes: &[u64]) -> usize {
-        let parts = shelf.parts().iter().enumerate().take(self.end.part + 1).skip(self.at.part);
+        let parts = shelf
+            .parts()
+            .iter()
+            .enumerate()
+            .take(self.end.part + 1)
+            .skip(self.at.part);
         parts
             .map(|(index, part)| {
                 let objects = self.objects_of(index, part);
-                let in_part = |&hash| part.postings(hash).within(objects.start as u32, objects.end as u32).len();
+                let in_part = |&hash| {
+                    part.postings(hash)
+                        .within(objects.start as u32, objects.end as u32)
+                        .len()
+                };
                 hashes.iter().map(in_part).sum::<usize>()
             })
             .sum()
@@ -99,10 +111,16 @@ impl ShelfWalk {
                 return Ok(found);
             }
             if self.at.part >= self.end.part {
-                self.at = Place { object: objects.end, ..self.at };
+                self.at = Place {
+                    object: objects.end,
+                    ..self.at
+                };
                 return Ok(None);
             }
-            self.at = Place { part: self.at.part + 1, object: 0 };
+            self.at = Place {
+                part: self.at.part + 1,
+                object: 0,
+            };
         }
         Ok(None)
     }
@@ -142,7 +160,13 @@ impl ShelfWalk {
             if selection.is_everything() {
                 let end = limit.min(at.saturating_add(max));
                 self.at.object = end;
-                return Ok((false, Some(Neighbours { part: self.at.part, objects: at..end })));
+                return Ok((
+                    false,
+                    Some(Neighbours {
+                        part: self.at.part,
+                        objects: at..end,
+                    }),
+                ));
             }
             let mut start = at;
             while start < limit && !is_selected(part, start, selection)? {
@@ -157,7 +181,13 @@ impl ShelfWalk {
                 end += 1;
             }
             self.at.object = end;
-            return Ok((false, Some(Neighbours { part: self.at.part, objects: start..end })));
+            return Ok((
+                false,
+                Some(Neighbours {
+                    part: self.at.part,
+                    objects: start..end,
+                }),
+            ));
         }
     }
 
@@ -171,7 +201,9 @@ impl ShelfWalk {
         max: usize,
         selection: &Selection,
     ) -> Result<(bool, Option<Neighbours>), Damaged> {
-        let Some(candidates) = &mut self.candidates else { return Ok((false, None)) };
+        let Some(candidates) = &mut self.candidates else {
+            return Ok((false, None));
+        };
         let mut found: Option<Range<usize>> = None;
         let mut from = objects.start;
         loop {
@@ -196,7 +228,13 @@ impl ShelfWalk {
                 continue;
             }
             if before.is_some_and(|before| part.key_bytes(candidate) >= before) {
-                return Ok((true, found.map(|objects| Neighbours { part: self.at.part, objects })));
+                return Ok((
+                    true,
+                    found.map(|objects| Neighbours {
+                        part: self.at.part,
+                        objects,
+                    }),
+                ));
             }
             from = candidate + 1;
             if is_selected(part, candidate, selection)? {
@@ -206,7 +244,13 @@ impl ShelfWalk {
                 break;
             }
         }
-        Ok((false, found.map(|objects| Neighbours { part: self.at.part, objects })))
+        Ok((
+            false,
+            found.map(|objects| Neighbours {
+                part: self.at.part,
+                objects,
+            }),
+        ))
     }
 }
 
@@ -248,7 +292,8 @@ impl Candidates {
         }
         self.window.sort_unstable();
         self.window.dedup();
-        self.window.truncate(self.window.partition_point(|&candidate| candidate < covered));
+        self.window
+            .truncate(self.window.partition_point(|&candidate| candidate < covered));
         self.covered = covered as usize;
     }
 }
@@ -258,7 +303,7 @@ fn is_selected(part: &Part, object: usize, selection: &Selection) -> Result<bool
         return Ok(selection.key_matches(part.key(object)));
     }
     let sidecar = sidecar::access(part.sidecar(object)?);
-    let sidecar = sidecar
-        .map_err(|error| Damaged::of(part.map().file(), &error.at(part.entry(object).sidecar.start)))?;
+    let sidecar =
+        sidecar.map_err(|error| Damaged::of(part.map().file(), &error.at(part.entry(object).sidecar.start)))?;
     Ok(selection.matches_parts(part.key(object), sidecar))
 }

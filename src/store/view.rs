@@ -34,7 +34,8 @@ impl View {
 
     /// One object. O(log n).
     pub fn get(&self, resource: &str, key: &str) -> Result<Option<Object>, Damaged> {
-        self.resource(resource).map_or(Ok(None), |resource| resource.get(&self.log, key))
+        self.resource(resource)
+            .map_or(Ok(None), |resource| resource.get(&self.log, key))
     }
 
     /// A range of a resource in list order. Cheap until the first run is asked for.
@@ -44,8 +45,12 @@ impl View {
 
     /// Number of objects of a resource, in one namespace or in all. O(log n).
     pub fn count(&self, resource: &str, namespace: Option<&str>) -> u64 {
-        let Some(resource) = self.resource(resource) else { return 0 };
-        let Some(namespace) = namespace else { return resource.count(&self.log, Bound::Unbounded, None) };
+        let Some(resource) = self.resource(resource) else {
+            return 0;
+        };
+        let Some(namespace) = namespace else {
+            return resource.count(&self.log, Bound::Unbounded, None);
+        };
         let (lower, upper) = keys_of_namespace(namespace);
         resource.count(&self.log, Bound::Included(&lower), Some(&upper))
     }
@@ -79,7 +84,11 @@ impl View {
         if let Some((name, resource)) = self.resources.get_key_value(name) {
             resources.insert(Arc::clone(name), Arc::new(resource.before(&self.log, records)?));
         }
-        Ok(View { revision, log: self.log.clone(), resources })
+        Ok(View {
+            revision,
+            log: self.log.clone(),
+            resources,
+        })
     }
 
     /// What a shelving of one resource writes down: shelf and frozen delta, without the active one.
@@ -88,7 +97,11 @@ impl View {
         if let Some((name, resource)) = self.resources.get_key_value(name) {
             resources.insert(Arc::clone(name), Arc::new(resource.without_active()));
         }
-        View { revision: self.revision, log: self.log.clone(), resources }
+        View {
+            revision: self.revision,
+            log: self.log.clone(),
+            resources,
+        }
     }
 }
 

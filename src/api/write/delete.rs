@@ -1,0 +1,155 @@
+//! DELETE of one object: preconditions, grace, finalizers, and what its dependents are to expect.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::commit::{self, Refused};
+use super::options::DeleteOptions;
+use super::{object, reply, rules, shapes};
+use crate::api::Api;
+use crate::api::body::Response;
+use crate::api::request::RequestInfo;
+use crate::api::status::Status;
+use crate::resources::{self, Context, Deletion, Resource};
+use crate::store::{Change, Object, Precondition};
+
+/// How often a deletion is tried again because another writer was faster.
+const ATTEMPTS_MAX: usize = 64;
+
+/// What a deletion left.
+pub(super) enum Deleted {
+    /// The object is gone; this was its last state.
+    Gone(Final),
+    /// It stays for now, for its grace period or its finalizers.
+    Stays(Final),
+}
+
+/// A state to answer with.
+pub(super) enum Final {
+    Stored(Object),
+    /// Of a dry run. In the stored shape.
+    Tree(Value),
+}
+
+/// Deletes the object that the path names.
+pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOptions) -> Result<Response, Status> {
+    let resource = info.resource;
+    let name = info.name.as_deref().unwrap_or("");
+    match remove(api, info, name, &info.key(), options).await? {
+        Deleted::Gone(state) if !rules::answers_with_object(resource) => {
+            let uid = match &state {
+                Final::Stored(object) => object.sidecar().map_err(Status::internal)?.uid.as_str().to_owned(),
+                Final::Tree(value) => object::meta(value, "uid").to_owned(),
+            };
+            let mut response = Status::deleted(resource.group, resource.plural, name, &uid).into_response();
+            *response.status_mut() = StatusCode::OK;
+            Ok(response)
+        }
+        Deleted::Gone(state) => answer(info, StatusCode::OK, state),
+        // Upstream answers 202 only to those who still use the old option.
+        Deleted::Stays(state) if options.orphan == Some(false) => answer(info, StatusCode::ACCEPTED, state),
+        Deleted::Stays(state) => answer(info, StatusCode::OK, state),
+    }
+}
+
+fn answer(info: &RequestInfo, code: StatusCode, state: Final) -> Result<Response, Status> {
+    match state {
+        Final::Stored(object) => reply::stored(info, code, &object, &[]),
+        Final::Tree(value) => reply::tree(code, &shapes::from_stored(info.resource, value), &[]),
+    }
+}
+
+/// Deletes one object by its key; `name` is for messages.
+pub(super) async fn remove(
+    api: &Api,
+    info: &RequestInfo,
+    name: &str,
+    key: &str,
+    options: &DeleteOptions,
+) -> Result<Deleted, Status> {
+    let resource = info.resource;
+    let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
+    let missing = || Status::not_found(resource.group, resource.plural, name);
+    let mut base = api
+        .reader
+        .store
+        .view()
+        .get(shape.storage, key)
+        .map_err(Status::internal)?;
+    for _ in 0..ATTEMPTS_MAX {
+        let current = base.ok_or_else(missing)?;
+        let old = object::of_stored(&current, shape)?;
+        check_preconditions(resource, name, &old, options)?;
+        let namespace = Some(object::meta(&old, "namespace")).filter(|namespace| !namespace.is_empty());
+        let context = Context {
+            now_s: object::now_s(),
+            namespace,
+            name: Some(name),
+        };
+        let deletion = resources::prepare_delete(shape, &old, &options.request(), &context)
+            .map_err(|refusal| commit::refused(info, name, refusal))?;
+        if options.dry_run {
+            return Ok(match deletion {
+                Deletion::Remove(value) => Deleted::Gone(Final::Tree(value)),
+                Deletion::Mark(value) => Deleted::Stays(Final::Tree(value)),
+                Deletion::Pending => Deleted::Stays(Final::Tree(old)),
+            });
+        }
+        let at = Precondition::Revision(current.revision());
+        let done = match deletion {
+            Deletion::Pending => return Ok(Deleted::Stays(Final::Stored(current))),
+            Deletion::Mark(value) => {
+                let prepared = commit::encode(shape, &value)?;
+                let written = commit::commit(api, shape, key, at, Change::Put(prepared)).await;
+                written.map(|written| Deleted::Stays(Final::Stored(written.object)))
+            }
+            // Watchers see a Pod's grace period end before they see it go.
+            Deletion::Remove(value) if shape.storage == "pods" && value != old => {
+                let prepared = commit::encode(shape, &value)?;
+                match commit::commit(api, shape, key, at, Change::Put(prepared.clone())).await {
+                    Err(refused) => Err(refused),
+                    Ok(marked) => {
+                        let at = Precondition::Revision(marked.revision);
+                        match commit::commit(api, shape, key, at, Change::Delete(prepared)).await {
+                            Ok(written) => Ok(Deleted::Gone(Final::Stored(written.object))),
+                            // Whoever was faster has deleted it (the kubelet, say): that is what was asked for.
+                            Err(Refused::Conflict(None)) => Ok(Deleted::Gone(Final::Stored(marked.object))),
+                            Err(refused) => Err(refused),
+                        }
+                    }
+                }
+            }
+            Deletion::Remove(value) => {
+                let prepared = commit::encode(shape, &value)?;
+                let written = commit::commit(api, shape, key, at, Change::Delete(prepared)).await;
+                written.map(|written| Deleted::Gone(Final::Stored(written.object)))
+            }
+        };
+        match done {
+            Ok(deleted) => return Ok(deleted),
+            Err(Refused::Conflict(now)) => base = now,
+            Err(Refused::Status(status)) => return Err(status),
+        }
+    }
+    Err(Status::modified(resource.group, resource.plural, name))
+}
+
+fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    // Upstream names the kind in these two messages.
+    let conflict = |why: String| Status::conflict(resource.group, resource.kind, name, &why);
+    let uid = object::meta(old, "uid");
+    if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {
+        return Err(conflict(format!(
+            "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have \
+             been deleted and then recreated"
+        )));
+    }
+    let revision = object::meta(old, "resourceVersion");
+    if let Some(asked) = options.revision.as_deref().filter(|asked| *asked != revision) {
+        return Err(conflict(format!(
+            "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record \
+             ({revision}). The object might have been modified"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Write verbs: from a request to a change in the store and its answer.
+//!
+//! | file | what it decides |
+//! | --- | --- |
+//! | `payload`, `options` | what is asked for |
+//! | `create`, `update`, `delete`, `collection` | the verbs |
+//! | `scale`, `binding`, `eviction`, `reviews` | paths whose body is not the object itself |
+//! | `namespaces`, `rules` | what single resources have of their own |
+//! | `commit` | handing over to the store |
+//! | `reply` | the answer |
+
+mod binding;
+mod collection;
+mod commit;
+mod create;
+mod delete;
+mod eviction;
+mod namespaces;
+mod object;
+mod options;
+mod payload;
+mod reply;
+mod reviews;
+mod rules;
+mod scale;
+mod shapes;
+mod update;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+
+use super::Api;
+use super::body::Response;
+use super::request::{RequestInfo, Verb};
+use super::status::Status;
+use crate::schema::Syntax;
+use options::{DeleteOptions, WriteOptions};
+use payload::PatchType;
+
+pub(super) use scale::get as get_scale;
+
+/// Answers a request that changes something.
+pub(super) async fn answer(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
+    // Closed only when the server is gone.
+    let _permit = api.writing.acquire().await.map_err(Status::internal)?;
+    let response = match info.verb {
+        Verb::Create => create(api, info, body).await,
+        Verb::Update => update(api, info, body).await,
+        Verb::Patch => patch(api, info, body).await,
+        Verb::Delete | Verb::DeleteCollection => delete(api, info, body).await,
+        Verb::Get | Verb::List | Verb::Watch => Err(Status::method_not_allowed()),
+    }?;
+    let warnings: Vec<String> = rules::deprecation(info.resource).into_iter().collect();
+    Ok(reply::with_warnings(response, &warnings))
+}
+
+fn sub(info: &RequestInfo) -> &'static str {
+    info.subresource.map_or("", |sub| sub.name)
+}
+
+async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
+    if let "exec" | "attach" | "portforward" | "proxy" = sub(info) {
+        return Err(not_yet(info));
+    }
+    let syntax = payload::syntax(&info.headers)?;
+    let body = payload::read(api, &info.headers, body).await?;
+    let options = WriteOptions::read(&info.query, "CreateOptions", false)?;
+    match (info.resource.plural, sub(info)) {
+        ("bindings", "") | ("pods", "binding") => binding::bind(api, info, &options, syntax, &body).await,
+        ("pods", "eviction") => eviction::evict(api, info, &options, syntax, &body).await,
+        _ if reviews::is_review(info.resource) => reviews::answer(api, info, syntax, &body),
+        (_, "") => create::create(api, info, &options, syntax, &body).await,
+        _ => Err(not_yet(info)),
+    }
+}
+
+async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
+    if sub(info) == "proxy" {
+        return Err(not_yet(info));
+    }
+    let syntax = payload::syntax(&info.headers)?;
+    let body = payload::read(api, &info.headers, body).await?;
+    let options = WriteOptions::read(&info.query, "UpdateOptions", false)?;
+    match sub(info) {
+        "scale" => scale::put(api, info, &options, syntax, &body).await,
+        _ => update::put(api, info, &options, syntax, &body).await,
+    }
+}
+
+async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
+    if sub(info) == "proxy" {
+        return Err(not_yet(info));
+    }
+    let kind = payload::patch_type(&info.headers)?;
+    let body = payload::read(api, &info.headers, body).await?;
+    let options = WriteOptions::read(&info.query, "PatchOptions", kind == PatchType::Apply)?;
+    match (kind, sub(info)) {
+        (PatchType::Apply, "") => apply(api, info, &options, &body).await,
+        (PatchType::Apply, _) => Err(Status::not_implemented("server-side apply")),
+        (PatchType::Plain(kind), "scale") => scale::patch(api, info, &options, kind, &body).await,
+        (PatchType::Plain(kind), _) => update::patch(api, info, &options, kind, &body).await,
+    }
+}
+
+/// Server-side apply, as far as it goes without owners of fields: creating what is not there. Applying to an object that
+/// exists would have to tell owners apart, and is refused instead of being done wrongly.
+async fn apply(api: &Arc<Api>, info: &RequestInfo, options: &WriteOptions, body: &Bytes) -> Result<Response, Status> {
+    let decoded = create::decode(info, Syntax::Yaml, body, options.validation)?;
+    update::check_name(info, &decoded.value)?;
+    create::check_place(info, &decoded.value)?;
+    let view = api.reader.store.view();
+    if view
+        .get(info.resource.storage, &info.key())
+        .map_err(Status::internal)?
+        .is_some()
+    {
+        return Err(Status::not_implemented("server-side apply to an object that exists"));
+    }
+    create::insert(api, info, options, decoded.value, decoded.warnings).await
+}
+
+async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
+    if info.subresource.is_some() {
+        return Err(not_yet(info));
+    }
+    let bytes = payload::read(api, &info.headers, body).await?;
+    let syntax = if bytes.is_empty() {
+        Syntax::Json
+    } else {
+        payload::syntax(&info.headers)?
+    };
+    let options = DeleteOptions::read(info, &bytes, syntax)?;
+    if info.verb == Verb::DeleteCollection {
+        collection::delete_all(api, info, &options).await
+    } else {
+        delete::delete(api, info, &options).await
+    }
+}
+
+/// A subresource that this server does not have yet.
+pub(super) fn not_yet(info: &RequestInfo) -> Status {
+    Status::not_implemented(&format!("{}/{}", info.resource.qualified(), sub(info)))
+}

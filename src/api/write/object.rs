@@ -1,0 +1,72 @@
+//! Small readers and writers of an object held as a JSON tree.
+
+use serde_json::{Map, Value};
+
+use crate::api::status::Status;
+use crate::resources::Resource;
+use crate::store::Object;
+
+/// A stored object as a tree, with the kind and apiVersion of `shape` (the stored shape).
+///
+/// # Errors
+/// 500 when its bytes are damaged.
+pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Status> {
+    let json = object.json().map_err(Status::internal)?;
+    of_json(json, shape)
+}
+
+/// [`of_stored`] from the bytes.
+pub(super) fn of_json(json: &[u8], shape: &Resource) -> Result<Value, Status> {
+    let mut value: Value = serde_json::from_slice(json).map_err(Status::internal)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("kind".into(), shape.kind.into());
+        fields.insert("apiVersion".into(), shape.api_version().into());
+    }
+    Ok(value)
+}
+
+/// A text of metadata; empty when absent.
+pub(super) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or("")
+}
+
+/// The metadata for writing; made if it is missing.
+pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    if !object["metadata"].is_object() {
+        object["metadata"] = Value::Object(Map::new());
+    }
+    match &mut object["metadata"] {
+        Value::Object(metadata) => metadata,
+        _ => unreachable!("made an object above"),
+    }
+}
+
+/// Whether deletion was asked for.
+pub(super) fn is_deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// A text in double quotes, as Go's `%q` writes plain text.
+pub(super) fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Now, unix seconds.
+pub(super) fn now_s() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// An instant as metadata writes it, `2026-01-02T03:04:05Z`.
+pub(super) fn time(unix_s: i64) -> String {
+    jiff::Timestamp::from_second(unix_s).map_or_else(|_| "1970-01-01T00:00:00Z".into(), |at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_written_with_seconds_in_utc() {
+        assert_eq!(time(1_767_323_045), "2026-01-02T03:04:05Z");
+    }
+}

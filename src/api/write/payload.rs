@@ -1,0 +1,89 @@
+//! Request bodies: how large, how long, in which media type.
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use crate::api::Api;
+use crate::api::status::Status;
+use crate::patch::PatchKind;
+use crate::schema::Syntax;
+
+/// Largest request body, bytes (kube-apiserver's limit).
+pub(super) const BODY_MAX: usize = 3 * 1024 * 1024;
+
+/// The whole body of a request.
+///
+/// # Errors
+/// 413 above [`BODY_MAX`], 504 when it does not arrive in time, 400 when it breaks off.
+pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Status> {
+    let too_large = || Status::too_large(format!("Request entity too large: limit is {BODY_MAX}"));
+    let told = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if told.is_some_and(|length| length > BODY_MAX as u64) {
+        return Err(too_large());
+    }
+    match timeout(api.limits.body, Limited::new(body, BODY_MAX).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) => Err(Status::bad_request(error.to_string())),
+        Err(_) => Err(Status::timeout("the request's body did not arrive in time", 0)),
+    }
+}
+
+/// The media type without its parameters, in lower case; empty when there is none.
+fn media_type(headers: &HeaderMap) -> String {
+    let text = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
+    text.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
+}
+
+/// How an object in the body is written. No media type means JSON.
+///
+/// # Errors
+/// 415 for media types that objects are not read in.
+pub(super) fn syntax(headers: &HeaderMap) -> Result<Syntax, Status> {
+    match media_type(headers).as_str() {
+        "" | "application/json" => Ok(Syntax::Json),
+        "application/yaml" => Ok(Syntax::Yaml),
+        "application/vnd.kubernetes.protobuf" => Err(Status::unsupported_media_type(
+            "application/vnd.kubernetes.protobuf is not read by this server yet - accepted media types include: \
+             application/json, application/yaml",
+        )),
+        _ => Err(Status::unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: application/json, \
+             application/yaml, application/vnd.kubernetes.protobuf",
+        )),
+    }
+}
+
+/// What a PATCH request carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PatchType {
+    Plain(PatchKind),
+    /// Server-side apply.
+    Apply,
+}
+
+/// The kind of a patch.
+///
+/// # Errors
+/// 415 for media types that are no patch.
+pub(super) fn patch_type(headers: &HeaderMap) -> Result<PatchType, Status> {
+    match media_type(headers).as_str() {
+        "application/json-patch+json" => Ok(PatchType::Plain(PatchKind::Json)),
+        "application/merge-patch+json" => Ok(PatchType::Plain(PatchKind::Merge)),
+        "application/strategic-merge-patch+json" => Ok(PatchType::Plain(PatchKind::Strategic)),
+        "application/apply-patch+yaml" => Ok(PatchType::Apply),
+        _ => {
+            let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
+            status.details = Some(Box::default());
+            Err(status)
+        }
+    }
+}

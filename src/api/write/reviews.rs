@@ -1,0 +1,58 @@
+//! Reviews: questions that are asked by creating an object that is never stored.
+//!
+//! There is no authorization yet: whoever is authenticated may do everything, and that is what these answer.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{create, reply};
+use crate::api::Api;
+use crate::api::body::Response;
+use crate::api::request::RequestInfo;
+use crate::api::status::Status;
+use crate::auth::User;
+use crate::resources::Resource;
+use crate::schema::{FieldValidation, Syntax};
+
+/// Whether objects of this resource are questions.
+pub(super) fn is_review(resource: &Resource) -> bool {
+    matches!(resource.group, "authentication.k8s.io" | "authorization.k8s.io")
+}
+
+/// Answers the question in `body`.
+pub(super) fn answer(api: &Api, info: &RequestInfo, syntax: Syntax, body: &Bytes) -> Result<Response, Status> {
+    let mut review = create::decode(info, syntax, body, FieldValidation::Ignore)?.value;
+    if !review["metadata"].is_object() {
+        review["metadata"] = json!({});
+    }
+    review["status"] = match info.resource.kind {
+        "SelfSubjectReview" => json!({"userInfo": user_info(&info.user)}),
+        "TokenReview" => match review["spec"]["token"]
+            .as_str()
+            .and_then(|token| api.tokens.user(token))
+        {
+            Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
+            None => json!({"user": {}, "error": "invalid bearer token"}),
+        },
+        "SelfSubjectRulesReview" => json!({
+            "incomplete": false,
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        }),
+        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => json!({
+            "allowed": true,
+            "reason": "authorization is not enabled on this server",
+        }),
+        _ => return Err(Status::not_implemented(&info.resource.qualified())),
+    };
+    reply::tree(StatusCode::CREATED, &review, &[])
+}
+
+fn user_info(user: &User) -> Value {
+    let mut told = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        told["uid"] = user.uid.as_str().into();
+    }
+    told
+}

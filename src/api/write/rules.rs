@@ -1,0 +1,42 @@
+//! Rules of single resources that decide how a write is carried out (upstream's registry strategies).
+
+use crate::resources::Resource;
+
+type Name = (&'static str, &'static str);
+
+/// Resources whose deletion answers with the object (`ReturnDeletedObject`), not with a Status.
+const OBJECT_ON_DELETE: &[Name] = &[
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("", "pods"),
+    ("", "podtemplates"),
+    ("", "resourcequotas"),
+    ("", "serviceaccounts"),
+    ("", "services"),
+    ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceclaimtemplates"),
+    ("resource.k8s.io", "resourceslices"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "volumeattachments"),
+];
+
+fn among(list: &[Name], resource: &Resource) -> bool {
+    list.contains(&(resource.group, resource.plural))
+}
+
+/// Whether a deletion answers with the object.
+pub(super) fn answers_with_object(resource: &Resource) -> bool {
+    among(OBJECT_ON_DELETE, resource)
+}
+
+/// The Warning that every write to a deprecated resource is answered with.
+pub(super) fn deprecation(resource: &Resource) -> Option<String> {
+    match (resource.group, resource.plural) {
+        ("", "endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()),
+        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+".into()),
+        _ => None,
+    }
+}

@@ -1,0 +1,104 @@
+//! The `scale` subresource: replicas of a workload, in one form for all kinds that have them.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+
+use super::options::WriteOptions;
+use super::update::{self, Changed, Edited};
+use super::{commit, create, object, reply};
+use crate::api::Api;
+use crate::api::body::Response;
+use crate::api::request::RequestInfo;
+use crate::api::status::Status;
+use crate::patch::{self, PatchKind};
+use crate::resources::Refusal;
+use crate::resources::scale::{apply_scale, scale_of};
+use crate::schema::{Schema, Syntax};
+
+/// GET of `scale`.
+pub(in crate::api) fn get(api: &Api, info: &RequestInfo) -> Result<Response, Status> {
+    let resource = info.resource;
+    let found = api
+        .reader
+        .store
+        .view()
+        .get(resource.storage, &info.key())
+        .map_err(Status::internal)?;
+    let name = info.name.as_deref().unwrap_or("");
+    let found = found.ok_or_else(|| Status::not_found(resource.group, resource.plural, name))?;
+    let parent = object::of_stored(&found, resource)?;
+    reply::tree(StatusCode::OK, &scale_of(&parent), &[])
+}
+
+/// PUT of `scale`.
+pub(super) async fn put(
+    api: &Api,
+    info: &RequestInfo,
+    options: &WriteOptions,
+    syntax: Syntax,
+    body: &Bytes,
+) -> Result<Response, Status> {
+    let decoded = create::decode(info, syntax, body, options.validation)?;
+    update::check_name(info, &decoded.value)?;
+    create::check_place(info, &decoded.value)?;
+    let wanted = update::revision_of(&decoded.value)?;
+    let edit = |old: &Value| scaled(info, old, &decoded.value, wanted, Vec::new());
+    let (changed, mut warnings) = update::change(api, info, options.dry_run, edit).await?;
+    warnings.extend(decoded.warnings.iter().cloned());
+    answer(info, changed, &warnings)
+}
+
+/// PATCH of `scale`.
+pub(super) async fn patch(
+    api: &Api,
+    info: &RequestInfo,
+    options: &WriteOptions,
+    kind: PatchKind,
+    body: &Bytes,
+) -> Result<Response, Status> {
+    let schema = Schema::of("autoscaling", "v1", "Scale").ok_or_else(Status::method_not_allowed)?;
+    let edit = |old: &Value| {
+        let shown = scale_of(old);
+        let patched = patch::apply(kind, shown, body, schema, options.validation).map_err(update::patch_refused)?;
+        update::check_name(info, &patched.value)?;
+        let asked = update::revision_of(&patched.value)?;
+        let wanted = if asked == update::revision_of(old)? {
+            None
+        } else {
+            asked
+        };
+        scaled(info, old, &patched.value, wanted, patched.warnings)
+    };
+    let (changed, warnings) = update::change(api, info, options.dry_run, edit).await?;
+    answer(info, changed, &warnings)
+}
+
+fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
+    let parent = match changed {
+        Changed::Stored(stored) => object::of_stored(&stored, info.resource)?,
+        Changed::Tree(value) => value,
+    };
+    reply::tree(StatusCode::OK, &scale_of(&parent), warnings)
+}
+
+/// The parent with the replicas that `scale` asks for.
+fn scaled(
+    info: &RequestInfo,
+    parent: &Value,
+    scale: &Value,
+    revision: Option<u64>,
+    warnings: Vec<String>,
+) -> Result<Edited, Status> {
+    let name = info.name.as_deref().unwrap_or("");
+    let value = apply_scale(info.resource, parent, scale).map_err(|refusal| match refusal {
+        // The fields that break rules are those of the Scale.
+        Refusal::Invalid(errors) => Status::invalid("autoscaling", "Scale", name, commit::causes(errors)),
+        refusal => commit::refused(info, name, refusal),
+    })?;
+    Ok(Edited {
+        value,
+        revision,
+        warnings,
+    })
+}

@@ -1,0 +1,256 @@
+//! PUT and PATCH: reading, changing and writing back until nobody was faster.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+
+use super::commit::{self, Refused};
+use super::options::WriteOptions;
+use super::{create, object, reply, shapes};
+use crate::api::Api;
+use crate::api::body::Response;
+use crate::api::request::RequestInfo;
+use crate::api::status::{Cause, Status};
+use crate::patch::{self, PatchError, PatchKind};
+use crate::resources::{self, Context};
+use crate::schema::{Schema, Syntax};
+use crate::store::{Change, Object, Precondition};
+
+/// How often a change is tried again because another writer was faster.
+const ATTEMPTS_MAX: usize = 64;
+
+/// What a client made of an object.
+pub(super) struct Edited {
+    /// The object as the client wants it, in the request's version.
+    pub value: Value,
+    /// The revision it must still have; `None` takes whatever is there.
+    pub revision: Option<u64>,
+    pub warnings: Vec<String>,
+}
+
+/// An object after a change.
+pub(super) enum Changed {
+    /// As it is stored now.
+    Stored(Object),
+    /// As it would be (dry run), or as it was when its deletion was completed. In the stored shape.
+    Tree(Value),
+}
+
+/// PUT of an object or of its `status` and the like.
+pub(super) async fn put(
+    api: &Api,
+    info: &RequestInfo,
+    options: &WriteOptions,
+    syntax: Syntax,
+    body: &Bytes,
+) -> Result<Response, Status> {
+    let decoded = create::decode(info, syntax, body, options.validation)?;
+    check_name(info, &decoded.value)?;
+    create::check_place(info, &decoded.value)?;
+    let wanted = revision_of(&decoded.value)?;
+    let resource = info.resource;
+    let name = info.name.as_deref().unwrap_or("");
+    let creates = info.subresource.is_none() && resource.strategy.creates_on_update;
+    if creates {
+        let view = api.reader.store.view();
+        if view
+            .get(resource.storage, &info.key())
+            .map_err(Status::internal)?
+            .is_none()
+        {
+            let mut value = decoded.value;
+            object::metadata_mut(&mut value).remove("resourceVersion");
+            return create::insert(api, info, options, value, decoded.warnings).await;
+        }
+    }
+    let uid = object::meta(&decoded.value, "uid").to_owned();
+    let edit = |old: &Value| {
+        if wanted.is_none() && info.subresource.is_none() && resource.strategy.update_needs_version {
+            let cause = Cause {
+                reason: "FieldValueInvalid".into(),
+                message: "Invalid value: 0: must be specified for an update".into(),
+                field: "metadata.resourceVersion".into(),
+            };
+            // Upstream names the resource here, not the kind.
+            return Err(Status::invalid(resource.group, resource.plural, name, vec![cause]));
+        }
+        let present = object::meta(old, "uid");
+        if !uid.is_empty() && uid != present {
+            let group = if resource.group.is_empty() {
+                String::new()
+            } else {
+                format!("{}/", resource.group)
+            };
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {present}",
+                resource.plural,
+                info.key(),
+            );
+            return Err(Status::conflict(resource.group, resource.plural, name, &why));
+        }
+        Ok(Edited {
+            value: decoded.value.clone(),
+            revision: wanted,
+            warnings: Vec::new(),
+        })
+    };
+    let (changed, mut warnings) = change(api, info, options.dry_run, edit).await?;
+    warnings.splice(0..0, decoded.warnings.iter().cloned());
+    answer(info, changed, &warnings)
+}
+
+/// PATCH of an object or of its `status` and the like.
+pub(super) async fn patch(
+    api: &Api,
+    info: &RequestInfo,
+    options: &WriteOptions,
+    kind: PatchKind,
+    body: &Bytes,
+) -> Result<Response, Status> {
+    let resource = info.resource;
+    let schema = Schema::of(resource.group, resource.version, resource.kind).ok_or_else(Status::method_not_allowed)?;
+    let edit = |old: &Value| {
+        let patched = patch::apply(kind, old.clone(), body, schema, options.validation).map_err(patch_refused)?;
+        check_name(info, &patched.value)?;
+        create::check_place(info, &patched.value)?;
+        let asked = revision_of(&patched.value)?;
+        let present = revision_of(old)?;
+        // A patch that does not touch the revision takes whatever is there.
+        let revision = if asked == present { None } else { asked };
+        Ok(Edited {
+            value: patched.value,
+            revision,
+            warnings: patched.warnings,
+        })
+    };
+    let (changed, warnings) = change(api, info, options.dry_run, edit).await?;
+    answer(info, changed, &warnings)
+}
+
+fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
+    match changed {
+        Changed::Stored(object) => reply::stored(info, StatusCode::OK, &object, warnings),
+        Changed::Tree(value) => reply::tree(StatusCode::OK, &shapes::from_stored(info.resource, value), warnings),
+    }
+}
+
+/// What a refused patch is to a client.
+pub(super) fn patch_refused(error: PatchError) -> Status {
+    match error {
+        PatchError::BadRequest(text) => Status::bad_request(text),
+        PatchError::TooLarge(text) => Status::too_large(text),
+        PatchError::NotApplicable(_) => {
+            let mut status = Status::invalid("", "", "", Vec::new());
+            status.message = "the server rejected our request due to an error in our request".into();
+            status
+        }
+        PatchError::InvalidResult { object, detail } => {
+            let cause = Cause {
+                reason: "FieldValueInvalid".into(),
+                message: format!("Invalid value: {object}: {detail}"),
+                field: "patch".into(),
+            };
+            Status::invalid("", "", "", vec![cause])
+        }
+        PatchError::Internal(text) => Status::plain(500, text),
+    }
+}
+
+/// The name in the body must be that of the path.
+pub(super) fn check_name(info: &RequestInfo, value: &Value) -> Result<(), Status> {
+    let named = info.name.as_deref().unwrap_or("");
+    match object::meta(value, "name") {
+        "" => Err(Status::bad_request("name must be provided")),
+        name if name != named => Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({named})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The revision that an object's `resourceVersion` names; `None` for none and for 0.
+pub(super) fn revision_of(value: &Value) -> Result<Option<u64>, Status> {
+    match object::meta(value, "resourceVersion") {
+        "" => Ok(None),
+        text => match text.parse::<u64>() {
+            Ok(revision) => Ok((revision > 0).then_some(revision)),
+            Err(_) => Err(Status::plain(
+                500,
+                format!("strconv.ParseUint: parsing {}: invalid syntax", object::quoted(text)),
+            )),
+        },
+    }
+}
+
+/// Changes the object that the path names: reads it, lets `edit` change it, prepares and writes it, and begins anew when
+/// another writer was faster, unless the client named the revision. Completes a deletion whose last finalizer went.
+pub(super) async fn change(
+    api: &Api,
+    info: &RequestInfo,
+    dry_run: bool,
+    edit: impl Fn(&Value) -> Result<Edited, Status>,
+) -> Result<(Changed, Vec<String>), Status> {
+    let resource = info.resource;
+    let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
+    let key = info.key();
+    let name = info.name.as_deref().unwrap_or("");
+    let missing = || Status::not_found(resource.group, resource.plural, name);
+    let mut base = api
+        .reader
+        .store
+        .view()
+        .get(shape.storage, &key)
+        .map_err(Status::internal)?;
+    for _ in 0..ATTEMPTS_MAX {
+        let current = base.ok_or_else(missing)?;
+        let old = object::of_stored(&current, shape)?;
+        let shown = shapes::from_stored(resource, old.clone());
+        let Edited {
+            value,
+            revision,
+            mut warnings,
+        } = edit(&shown)?;
+        if revision.is_some_and(|revision| revision != current.revision()) {
+            return Err(Status::modified(resource.group, resource.plural, name));
+        }
+        let mut new = shapes::to_stored(resource, value);
+        let context = Context {
+            now_s: object::now_s(),
+            namespace: info.namespace.as_deref(),
+            name: info.name.as_deref(),
+        };
+        let told = resources::prepare_update(shape, info.subresource.map(|sub| sub.name), &old, &mut new, &context)
+            .map_err(|refusal| commit::refused(info, name, refusal))?;
+        warnings.extend(told);
+        let revision_text = current.revision().to_string();
+        if dry_run {
+            object::metadata_mut(&mut new).insert("resourceVersion".into(), revision_text.into());
+            return Ok((Changed::Tree(new), warnings));
+        }
+        let removes = object::is_deleting(&old) && resources::is_gone(shape, &new);
+        // A deletion's event shows the object as it was before this change, as etcd's does.
+        let prepared = commit::encode(shape, if removes { &old } else { &new })?;
+        if !removes && commit::is_same(&prepared, &current)? {
+            return Ok((Changed::Stored(current), warnings));
+        }
+        let write = if removes {
+            Change::Delete(prepared)
+        } else {
+            Change::Put(prepared)
+        };
+        match commit::commit(api, shape, &key, Precondition::Revision(current.revision()), write).await {
+            Ok(written) if removes => {
+                object::metadata_mut(&mut new).insert("resourceVersion".into(), written.revision.to_string().into());
+                return Ok((Changed::Tree(new), warnings));
+            }
+            Ok(written) => return Ok((Changed::Stored(written.object), warnings)),
+            Err(Refused::Conflict(_)) if revision.is_some() => {
+                return Err(Status::modified(resource.group, resource.plural, name));
+            }
+            Err(Refused::Conflict(now)) => base = now,
+            Err(Refused::Status(status)) => return Err(status),
+        }
+    }
+    Err(Status::modified(resource.group, resource.plural, name))
+}
