@@ -14,20 +14,15 @@ pub(super) struct Conversion {
 
 /// The conversion for `resource`, `None` when its objects are stored in its own shape.
 pub(super) fn conversion(resource: &'static Resource) -> Option<Conversion> {
-    let other = matches!(
-        (resource.group, resource.version, resource.kind),
-        ("events.k8s.io", _, "Event") | ("autoscaling", "v1", "HorizontalPodAutoscaler")
-    );
-    other.then_some(Conversion { resource })
+    resources::has_other_shape(resource).then_some(Conversion { resource })
 }
 
 /// Converts one object. The result begins with `{`, without `kind` and `apiVersion`.
-pub(super) fn convert(conversion: Conversion, _stored: &[u8]) -> Result<Vec<u8>, BodyError> {
+pub(super) fn convert(conversion: Conversion, stored: &[u8]) -> Result<Vec<u8>, BodyError> {
     metrics::counter!("flatkube_converted_reads_total", "reason" => "shape").increment(1);
-    Err(BodyError::Other(format!(
-        "{} cannot be converted yet",
-        conversion.resource.qualified()
-    )))
+    let other = |error: serde_json::Error| BodyError::Other(error.to_string());
+    let stored = serde_json::from_slice(stored).map_err(other)?;
+    serde_json::to_vec(&resources::from_stored(conversion.resource, stored)).map_err(other)
 }
 
 /// The sidecar of an object whose own one has an older column layout.

@@ -25,6 +25,7 @@ pub mod quantity;
 mod rbac;
 mod row;
 pub mod scale;
+mod shapes;
 mod storage;
 mod strategy;
 pub mod table;
@@ -35,4 +36,5 @@ pub use declaration::{Column, NameRule, Resource, Strategy, Subresource, all, fi
 pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete};
 pub use encode::{EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
+pub use shapes::{from_stored, has_other_shape, to_stored};
 pub use strategy::{Context, prepare_create, prepare_update};
