@@ -49,6 +49,11 @@ impl Server {
         if !arguments.contains(&"--bind") {
             command.args(["--bind", "127.0.0.1:0"]);
         }
+        Server::spawn(&mut command)
+    }
+
+    /// Runs a command that becomes a server, and waits until it is ready.
+    pub(crate) fn spawn(command: &mut Command) -> Result<Self, Ended> {
         let mut child = command
             .env_remove("KUBECONFIG")
             .stdin(Stdio::null())
@@ -91,6 +96,13 @@ impl Server {
             ready,
             log: Some(log),
         })
+    }
+
+    /// The plain HTTP address of a server that was started with `--http-bind`.
+    pub(crate) fn http_address(&self) -> std::net::SocketAddr {
+        let start = self.ready.find("http://").expect("started with --http-bind") + "http://".len();
+        let text = self.ready[start..].split([' ', ',']).next().expect("split gives one");
+        text.parse().expect("an address")
     }
 
     /// The server's process id.

@@ -1,0 +1,377 @@
+//! Data directories that cannot be served: each is refused with an exit code of its own and a sentence that says what to
+//! do, and nothing in it is changed.
+
+#[path = "process/client.rs"]
+mod client;
+mod process;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use client::Client;
+use process::{Ended, Server, flatkube};
+use serde_json::json;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Runtime::new().expect("a runtime")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+fn refused(data: &Path) -> Ended {
+    match Server::start(&["--data-dir", text(data)]) {
+        Ok(server) => panic!("it serves: {}", server.ready),
+        Err(ended) => ended,
+    }
+}
+
+/// Every file under `folder` with what is in it.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(folder) = pending.pop() {
+        for entry in fs::read_dir(&folder).expect("a readable folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                found.insert(path.clone(), fs::read(&path).expect("a readable file"));
+            }
+        }
+    }
+    found
+}
+
+/// A data directory with `maps` ConfigMaps in it, written by a server that ended cleanly.
+fn written(folder: &Path, maps: usize) -> PathBuf {
+    let (data, tokens) = (folder.join("data"), folder.join("tokens.csv"));
+    client::write_tokens(&tokens);
+    let server = serve(&data, &tokens);
+    runtime().block_on(async {
+        let mut client = Client::connect(server.http_address()).await.expect("it listens");
+        for number in 0..maps {
+            let body = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": format!("map-{number}") },
+                "data": { "text": "x".repeat(200) },
+            });
+            let answer = client
+                .post("/api/v1/namespaces/default/configmaps", &body)
+                .await
+                .expect("an answer");
+            assert_eq!(answer.status, 201, "{answer:?}");
+        }
+    });
+    let ended = server.end("TERM");
+    assert!(ended.status.success(), "{ended:?}");
+    data
+}
+
+fn serve(data: &Path, tokens: &Path) -> Server {
+    Server::start(&[
+        "--data-dir",
+        text(data),
+        "--http-bind",
+        "127.0.0.1:0",
+        "--token-auth-file",
+        text(tokens),
+    ])
+    .unwrap_or_else(|ended| panic!("it does not start: {ended:?}"))
+}
+
+fn maps(server: &Server) -> usize {
+    runtime().block_on(async {
+        let mut client = Client::connect(server.http_address()).await.expect("it listens");
+        let answer = client
+            .get("/api/v1/namespaces/default/configmaps", "application/json")
+            .await
+            .expect("an answer");
+        answer.json()["items"].as_array().expect("items").len()
+    })
+}
+
+/// The newest log segment of a data directory.
+fn last_segment(data: &Path) -> PathBuf {
+    contents(data)
+        .into_keys()
+        .filter(|path| {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with("segment-0"))
+        })
+        .max()
+        .expect("a log segment")
+}
+
+#[test]
+fn both_signals_end_a_server_cleanly() {
+    for signal in ["TERM", "INT"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = Server::on(&folder.path().join("data"));
+        assert!(server.kubeconfig.is_file());
+        let mode = fs::metadata(&server.kubeconfig)
+            .expect("it is there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o077, 0, "the kubeconfig is readable by others");
+        let ended = server.end(signal);
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    }
+}
+
+#[test]
+fn an_ephemeral_server_leaves_nothing_behind() {
+    let server = Server::ephemeral();
+    let data = server.kubeconfig.parent().expect("a folder").to_owned();
+    assert!(data.is_dir());
+    let ended = server.end("TERM");
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!data.exists(), "{} is still there", data.display());
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = written(folder.path(), 50);
+    let server = serve(&data, &folder.path().join("tokens.csv"));
+    // kube-root-ca.crt and the like are the controllers' business; there are none.
+    assert_eq!(maps(&server), 50);
+}
+
+#[test]
+fn a_directory_in_use_is_refused_and_its_server_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = written(folder.path(), 3);
+    let server = serve(&data, &folder.path().join("tokens.csv"));
+    let ended = refused(&data);
+    assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+    assert!(
+        ended.log.contains("in use") && ended.log.contains("what to do"),
+        "{}",
+        ended.log
+    );
+    for command in ["stats", "verify", "export"] {
+        let output = flatkube(&["store", command, text(&data)]);
+        assert_eq!(output.status.code(), Some(4), "store {command}: {output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("in use by a server"),
+            "store {command}: {output:?}"
+        );
+    }
+    assert_eq!(maps(&server), 3);
+}
+
+#[test]
+fn an_address_in_use_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::ephemeral();
+    let address = server.url.trim_start_matches("https://");
+    let data = folder.path().join("data");
+    let Err(ended) = Server::start(&["--data-dir", text(&data), "--bind", address]) else {
+        panic!("two servers on {address}");
+    };
+    assert_eq!(ended.status.code(), Some(8), "{ended:?}");
+    assert!(
+        ended.log.contains(address) && ended.log.contains("--bind"),
+        "{}",
+        ended.log
+    );
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = written(folder.path(), 3);
+    let manifest = contents(&data)
+        .into_keys()
+        .find(|path| path.ends_with("manifest"))
+        .expect("a manifest");
+    let file = fs::File::options().write(true).open(&manifest).expect("writable");
+    // The format's version stands behind the eight bytes of the magic number (docs/format.md).
+    file.write_all_at(&99_u32.to_le_bytes(), 8).expect("written");
+    let before = contents(&data);
+    let ended = refused(&data);
+    assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    assert!(
+        ended.log.contains("99") && ended.log.contains("newer flatkube"),
+        "{}",
+        ended.log
+    );
+    assert!(contents(&data) == before, "the directory was changed");
+    assert_eq!(flatkube(&["store", "stats", text(&data)]).status.code(), Some(3));
+}
+
+#[test]
+fn damage_below_what_was_synced_is_refused_by_name_and_offset() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = written(folder.path(), 20);
+    let segment = last_segment(&data);
+    let bytes = fs::read(&segment).expect("readable");
+    // In the middle of the text of a ConfigMap.
+    let at = bytes
+        .windows(100)
+        .position(|window| window.iter().all(|byte| *byte == b'x'))
+        .expect("the text")
+        + 50;
+    let file = fs::File::options().write(true).open(&segment).expect("writable");
+    file.write_all_at(b"y", at as u64).expect("written");
+    let before = contents(&data);
+
+    let ended = refused(&data);
+    assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+    assert!(
+        ended.log.contains(text(&segment)) && ended.log.contains("offset"),
+        "{}",
+        ended.log
+    );
+    assert!(contents(&data) == before, "the directory was changed");
+    let output = flatkube(&["store", "verify", text(&data)]);
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(text(&segment)) && said.contains("offset"), "{said}");
+
+    // Nothing was lost by looking: with the byte mended all is there.
+    file.write_all_at(b"x", at as u64).expect("written");
+    assert_eq!(maps(&serve(&data, &folder.path().join("tokens.csv"))), 20);
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_everything_before_it_served() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = written(folder.path(), 20);
+    let segment = last_segment(&data);
+    let bytes = fs::read(&segment).expect("readable");
+    let end = bytes.iter().rposition(|byte| *byte != 0).expect("records") / 16 * 16 + 16;
+    let file = fs::File::options().write(true).open(&segment).expect("writable");
+    file.write_all_at(b"\xfffkR half a record", end as u64)
+        .expect("written");
+    assert_eq!(maps(&serve(&data, &folder.path().join("tokens.csv"))), 20);
+}
+
+/// Runs as a user without rights when this is run by root, whom no permission stops.
+fn unprivileged(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
+        command.uid(65_534).gid(65_534);
+    }
+    command
+}
+
+fn open_to_all(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    open_to_all(folder.path());
+    // Where a user without rights may reach it.
+    let program = folder.path().join("flatkube");
+    fs::copy(process::FLATKUBE, &program).expect("copied");
+    let parent = folder.path().join("of-another");
+    fs::create_dir(&parent).expect("made");
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o555)).expect("ours");
+    let output = unprivileged(&program)
+        .args([
+            "server",
+            "--bind",
+            "127.0.0.1:0",
+            "--data-dir",
+            text(&parent.join("data")),
+        ])
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(text(&parent)) && said.contains("what to do"), "{said}");
+
+    // What another user wrote: the directory of a store is its owner's alone. (Someone who is not root owns it here.)
+    let data = written(folder.path(), 3);
+    let before = contents(&data);
+    for folder in [data.join("store"), data.clone()] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o555)).expect("ours");
+    }
+    let output = unprivileged(&program)
+        .args(["server", "--bind", "127.0.0.1:0", "--data-dir", text(&data)])
+        .output()
+        .expect("it starts");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(contents(&data) == before, "the directory was changed");
+    for folder in [data.clone(), data.join("store")] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("ours");
+    }
+}
+
+#[test]
+fn a_full_disk_fails_writes_and_goes_on_reading() {
+    // A small file system of our own, where the kernel lets an ordinary process have one.
+    let may_mount = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "true"])
+        .output();
+    if !may_mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("\n!!! no user namespaces here: A FULL DISK IS NOT TESTED\n");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = folder.path().join("tokens.csv");
+    client::write_tokens(&tokens);
+    let mount = folder.path().join("small");
+    fs::create_dir(&mount).expect("made");
+    let on_small_disk = |size: &str| {
+        let script = format!(
+            "mount -t tmpfs -o size={size} tmpfs {mount} && exec {flatkube} server --data-dir {mount}/data \
+             --bind 127.0.0.1:0 --http-bind 127.0.0.1:0 --token-auth-file {tokens}",
+            mount = text(&mount),
+            flatkube = process::FLATKUBE,
+            tokens = text(&tokens),
+        );
+        Server::spawn(Command::new("unshare").args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]))
+    };
+
+    let Err(ended) = on_small_disk("64k") else {
+        panic!("it serves on 64 KiB")
+    };
+    assert_eq!(ended.status.code(), Some(7), "{ended:?}");
+    assert!(ended.log.contains("space"), "{}", ended.log);
+
+    let server = on_small_disk("48m").unwrap_or_else(|ended| panic!("it does not start on 48 MiB: {ended:?}"));
+    runtime().block_on(async {
+        let mut client = Client::connect(server.http_address()).await.expect("it listens");
+        let collection = "/api/v1/namespaces/default/configmaps";
+        let mut created = 0;
+        // 400 KB each: the disk is full long before the bound.
+        let refusal = loop {
+            let body = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": format!("map-{created}") },
+                "data": { "text": "x".repeat(400_000) },
+            });
+            let answer = client.post(collection, &body).await.expect("an answer");
+            if answer.status != 201 {
+                break answer;
+            }
+            created += 1;
+            assert!(created < 1_000, "400 MB on a disk of 48 MiB");
+        };
+        assert!(refusal.status.is_server_error(), "{refusal:?}");
+        assert_eq!(refusal.json()["kind"], "Status");
+        assert!(
+            refusal.json()["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("space")),
+            "{refusal:?}"
+        );
+        assert!(created > 10, "{created} were created");
+        let list = client.get(collection, "application/json").await.expect("an answer");
+        assert_eq!(list.json()["items"].as_array().expect("items").len(), created);
+        // Deletes have a reserve.
+        let answer = client.delete(&format!("{collection}/map-0")).await.expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    });
+    let ended = server.end("TERM");
+    assert!(ended.status.success(), "{ended:?}");
+}
