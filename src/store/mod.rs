@@ -19,6 +19,8 @@ mod delta;
 pub mod disk;
 mod error;
 pub mod files;
+#[cfg(test)]
+mod fixture;
 mod layer;
 mod listing;
 mod log;
@@ -27,6 +29,8 @@ mod object;
 mod options;
 mod past;
 mod postings;
+#[cfg(test)]
+mod reads_against_model;
 mod resource_view;
 mod segment;
 mod selection;

@@ -218,11 +218,16 @@ impl Object {
 
     /// What was archived beside the JSON, checked on every call (some hundred nanoseconds): keep the reference.
     pub fn sidecar(&self) -> Result<&ArchivedSidecar, Damaged> {
-        let bytes = match &self.place {
-            Place::Logged(logged) => logged.sidecar.in_map(&logged.map),
-            Place::Shelved { part, index } => part.sidecar(*index as usize)?,
-        };
-        sidecar::access(bytes).map_err(|FormatError { offset, reason }| self.damaged(offset, reason.to_string()))
+        let sidecar = sidecar::access(self.sidecar_bytes()?);
+        sidecar.map_err(|FormatError { offset, reason }| self.damaged(offset, reason.to_string()))
+    }
+
+    /// The sidecar as it was written, its archive unchecked.
+    pub fn sidecar_bytes(&self) -> Result<&[u8], Damaged> {
+        match &self.place {
+            Place::Logged(logged) => Ok(logged.sidecar.in_map(&logged.map)),
+            Place::Shelved { part, index } => part.sidecar(*index as usize),
+        }
     }
 
     /// Damage at an offset in the object's sidecar.

@@ -41,6 +41,8 @@ pub struct ResourceView {
 #[derive(Clone)]
 pub(super) struct Frozen {
     pub(super) delta: Delta,
+    /// The shelf beneath, with the shadows of this delta alone: those of the active delta are not for its shelving.
+    shelf: ShelfSet,
     /// A bit per slot whose key the active delta has, too. Words at the end that are all zero may be missing.
     replaced: imbl::Vector<u64>,
 }
@@ -194,6 +196,7 @@ impl ResourceView {
         let delta = std::mem::take(&mut self.active);
         self.frozen = Some(Frozen {
             delta,
+            shelf: self.shelf.clone(),
             replaced: imbl::Vector::new(),
         });
     }
@@ -209,7 +212,19 @@ impl ResourceView {
 
     /// What a shelving writes down: everything but the active delta.
     pub(super) fn without_active(&self) -> ResourceView {
+        let (shelf, frozen) = match &self.frozen {
+            None => (ShelfSet::from_parts(self.shelf.parts().to_vec()), None),
+            Some(frozen) => (
+                frozen.shelf.clone(),
+                Some(Frozen {
+                    replaced: imbl::Vector::new(),
+                    ..frozen.clone()
+                }),
+            ),
+        };
         ResourceView {
+            shelf,
+            frozen,
             active: Delta::default(),
             past: None,
             ..self.clone()
