@@ -49,6 +49,14 @@ impl Schema<'static> {
             .map(|number| Schema { blob: BUILT_IN, number })
     }
 
+    /// Any built-in schema; a base to take others by number.
+    pub(crate) fn built_in() -> Schema<'static> {
+        Schema {
+            blob: BUILT_IN,
+            number: 0,
+        }
+    }
+
     /// All built-in schemas, by name.
     pub fn all() -> impl Iterator<Item = Schema<'static>> {
         (0..BUILT_IN.schema_count()).map(|number| Schema { blob: BUILT_IN, number })
