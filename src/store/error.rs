@@ -36,6 +36,12 @@ pub enum OpenError {
         /// The data directory.
         directory: String,
     },
+    /// Nothing can be written there.
+    #[error("{directory} cannot be written: give this user the right to, or choose another data directory")]
+    ReadOnly {
+        /// The data directory.
+        directory: String,
+    },
     /// Written by a newer flatkube.
     #[error(
         "{file} has format version {found}, this program reads up to {supported}; use the newer flatkube that wrote it"

@@ -18,7 +18,8 @@ pub struct RecordRef {
     pub offset: u32,
 }
 
-/// An immutable list of segments with ascending, gapless numbers. Clone is O(1).
+/// An immutable list of segments with ascending numbers, which have gaps only where the end of a log without syncs was
+/// lost. Clone is O(1).
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     segments: Arc<Vec<Arc<Segment>>>,
@@ -26,7 +27,7 @@ pub struct Log {
 
 impl Log {
     pub(super) fn new(segments: Vec<Arc<Segment>>) -> Log {
-        debug_assert!(segments.windows(2).all(|pair| pair[1].number() == pair[0].number() + 1));
+        debug_assert!(segments.windows(2).all(|pair| pair[0].number() < pair[1].number()));
         Log {
             segments: Arc::new(segments),
         }
@@ -40,7 +41,16 @@ impl Log {
     /// The segment of this number, unless it is retired or not there yet.
     pub fn segment(&self, number: u32) -> Option<&Arc<Segment>> {
         let first = self.segments.first()?.number();
-        self.segments.get(number.checked_sub(first)? as usize)
+        match self.segments.get(number.checked_sub(first)? as usize) {
+            Some(segment) if segment.number() == number => Some(segment),
+            _ => {
+                let index = self
+                    .segments
+                    .binary_search_by_key(&number, |segment| segment.number())
+                    .ok()?;
+                Some(&self.segments[index])
+            }
+        }
     }
 
     /// The segment that takes records; `None` in an empty log.
@@ -60,6 +70,52 @@ impl Log {
             offset: at.offset.into(),
             reason: "the segment of a record is not in the log".into(),
         })
+    }
+
+    /// The records of a resource with revisions above `after`, ascending. `index` is that of the resource in the same
+    /// view. O(log) to begin, O(1) for each.
+    pub(super) fn entries_after<'a>(
+        &'a self,
+        resource: &'a str,
+        index: &'a EntryList,
+        after: u64,
+    ) -> impl Iterator<Item = (RecordRef, Entry)> + 'a {
+        let first = self
+            .segments
+            .partition_point(|segment| segment.seal_data().is_some_and(|sealed| sealed.last_revision <= after));
+        let sealed = self.segments[first..].iter().filter_map(move |segment| {
+            let footer = segment.seal_data()?.footer;
+            let bytes = segment.bytes();
+            let run = footer.run(bytes, resource)?;
+            Some((footer.after(bytes, run, after)..run.len()).map(move |index| {
+                let entry = footer.entry(bytes, run, index);
+                let offset = entry.byte_offset() as u32;
+                let at = RecordRef {
+                    segment: segment.number(),
+                    offset,
+                };
+                (
+                    at,
+                    Entry {
+                        revision: entry.revision,
+                        offset,
+                        namespace: entry.namespace,
+                    },
+                )
+            }))
+        });
+        let active = self.active().map_or(0, |segment| segment.number());
+        let rest = (index.after(after)..index.len()).map(move |at| {
+            let entry = index.get(at);
+            (
+                RecordRef {
+                    segment: active,
+                    offset: entry.offset,
+                },
+                entry,
+            )
+        });
+        sealed.flatten().chain(rest)
     }
 
     /// The active segment is replaced by its sealed self, and a new one follows.

@@ -15,15 +15,20 @@
 //! - History of a resource is complete above its floor: a [`Follower`] either sees every write or gets
 //!   [`HistoryError::TooOld`].
 
+mod bell;
+mod commit;
 mod delta;
 pub mod disk;
+mod engine;
 mod error;
 pub mod files;
 #[cfg(test)]
 mod fixture;
+mod follow;
 mod layer;
 mod listing;
 mod log;
+mod manifest;
 mod map;
 mod object;
 mod options;
@@ -31,19 +36,24 @@ mod past;
 mod postings;
 #[cfg(test)]
 mod reads_against_model;
+mod queue;
+mod recovery;
 mod resource_view;
+mod rotate;
 mod segment;
 mod selection;
 mod shelf_set;
 mod shelf_walk;
+mod stats;
 mod tree;
 mod view;
 mod write;
 
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
+pub use follow::Follower;
 pub use flatkube_format::object::Prepared;
 pub use listing::{Listing, Range, Run, ShelvedRun};
 pub use log::{Entry, EntryList, Log, RecordRef};
@@ -54,154 +64,137 @@ pub use resource_view::ResourceView;
 pub use segment::Segment;
 pub use selection::{Requirement, Selection};
 pub use shelf_set::{Part, ShelfSet};
+pub use stats::{ResourceStats, Stats};
 pub use view::View;
 pub use write::{Archiver, Change, Event, EventKind, Precondition, Write, Written};
 
+use bell::Listener;
+use commit::Committer;
 use disk::Disk;
+use engine::Engine;
 
 /// An open data directory.
+///
+/// Closed by [`Store::close`] or when the last handle is dropped.
 pub struct Store {
-    _options: Options,
+    engine: Arc<Engine>,
+    archiver: Arc<dyn Archiver>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The lock of the directory; released when the threads have ended.
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
 impl Store {
     /// Opens the data directory behind `disk`, which may be empty, and starts the committer (and, with
     /// [`Options::background`], the thread that shelves). Replays what the shelves do not hold from the log.
-    pub fn open(
-        _disk: Arc<dyn Disk>,
-        _options: Options,
-        _archiver: Arc<dyn Archiver>,
-    ) -> Result<Arc<Store>, OpenError> {
-        todo!("milestone 2")
+    pub fn open(disk: Arc<dyn Disk>, options: Options, archiver: Arc<dyn Archiver>) -> Result<Arc<Store>, OpenError> {
+        let directory = || disk.path("");
+        let lock = disk.lock().map_err(|source| match source.kind() {
+            std::io::ErrorKind::WouldBlock => OpenError::InUse { directory: directory() },
+            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
+                OpenError::ReadOnly { directory: directory() }
+            }
+            _ => OpenError::Io { action: "lock it", file: directory(), source },
+        })?;
+        let recovery::Recovered { engine, active, spare, revision } = recovery::recover(disk.clone(), options)?;
+        let engine = Arc::new(engine);
+        let committer = Committer::new(engine.clone(), active, spare, revision);
+        let threads = vec![spawn("committer", &disk, move || drop(committer.run()))?];
+        Ok(Arc::new(Store { engine, archiver, threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) }))
     }
 
     /// The newest published view. One atomic load.
     pub fn view(&self) -> Arc<View> {
-        todo!("milestone 2")
+        self.engine.view()
+    }
+
+    /// Who makes sidecars.
+    pub fn archiver(&self) -> &Arc<dyn Archiver> {
+        &self.archiver
     }
 
     /// Makes one write. Resolves when it is published (and, with [`Durability::Fsync`], on disk).
     ///
     /// Dropping the future does not undo a write that was queued.
-    pub async fn write(&self, _write: Write) -> Result<Written, WriteError> {
-        std::future::ready(()).await;
-        todo!("milestone 2")
+    pub async fn write(&self, write: Write) -> Result<Written, WriteError> {
+        if write.resource.is_empty() || write.key.is_empty() {
+            return Err(WriteError::Key(write.key));
+        }
+        let closed = || match self.engine.failure() {
+            Some(reason) => WriteError::Failed(reason.to_owned()),
+            None => WriteError::Closed,
+        };
+        match self.engine.queue.put(write).await {
+            Err(WriteError::Closed) => Err(closed()),
+            Err(error) => Err(error),
+            Ok(answer) => answer.await.unwrap_or_else(|_| Err(closed())),
+        }
     }
 
-    /// `resource` as it was at `revision`.
-    pub fn view_at(&self, _resource: &str, _revision: u64) -> Result<Arc<View>, HistoryError> {
-        todo!("milestone 2")
+    /// `resource` as it was at `revision`: a view that knows this resource only. Costs what was written to the resource
+    /// since.
+    pub fn view_at(&self, resource: &str, revision: u64) -> Result<Arc<View>, HistoryError> {
+        let view = self.engine.view();
+        follow::check(&self.engine, &view, resource, revision)?;
+        if revision == view.revision() {
+            return Ok(view);
+        }
+        let none = EntryList::default();
+        let index = view.resource(resource).map_or(&none, |resource| &resource.index);
+        let records = view.log.entries_after(resource, index, revision).map(|(at, _)| at);
+        Ok(Arc::new(view.past(resource, revision, records)?))
     }
 
     /// The writes of `resource` (in `namespace`, if given) after revision `after`.
     pub fn follow(
         self: &Arc<Self>,
-        _resource: &str,
-        _namespace: Option<&str>,
-        _after: u64,
+        resource: &str,
+        namespace: Option<&str>,
+        after: u64,
     ) -> Result<Follower, HistoryError> {
-        todo!("milestone 2")
+        Follower::new(&self.engine, resource, namespace, after)
     }
 
     /// Resolves when the published revision is at least `revision`.
-    pub async fn reached(&self, _revision: u64) {
-        std::future::ready(()).await;
-        todo!("milestone 2")
-    }
-
-    /// Figures for metrics and the `store stats` command.
-    pub fn stats(&self) -> Stats {
-        todo!("milestone 2")
+    pub async fn reached(&self, revision: u64) {
+        let mut listener = Listener::new(self.engine.reached.clone());
+        let Some(before) = revision.checked_sub(1) else { return };
+        std::future::poll_fn(|context| listener.poll_above(before, context)).await;
     }
 
     /// Ends the store: nothing more is accepted, what is queued is committed, everything is synced and marked clean.
     /// Views stay readable. Blocks for a few syncs.
     pub fn close(&self) {
-        todo!("milestone 2")
+        self.engine.queue.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A thread that panicked has told so on stderr.
+            let _ = thread.join();
+        }
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Does now what the background thread would do: shelves what is due (everything, if `all`), retires old segments.
-    pub fn maintain(&self, _all: bool) {
-        todo!("milestone 3")
+    pub fn maintain(&self, _all: bool) {}
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
-/// A position in the log of one resource, from which its writes are read in order. Costs a number while nothing happens.
-#[derive(Debug)]
-pub struct Follower {
-    position: u64,
-}
-
-impl Follower {
-    /// The next write after the position; `None` when nothing newer is published now.
-    ///
-    /// [`HistoryError::TooOld`]: the reader was slower than retention allows; it must read anew.
-    pub fn next(&mut self) -> Result<Option<Event>, HistoryError> {
-        todo!("milestone 2")
-    }
-
-    /// Resolves when a write of the resource may be there that [`Follower::next`] has not given yet, or when the store
-    /// is closed. Cancel-safe.
-    pub async fn changed(&mut self) {
-        std::future::poll_fn(|context| self.poll_changed(context)).await;
-    }
-
-    /// [`Follower::changed`] for hand-written futures and streams.
-    pub fn poll_changed(&mut self, _context: &mut Context<'_>) -> Poll<()> {
-        todo!("milestone 2")
-    }
-
-    /// Everything of the resource up to this revision was given. Advances over writes of other resources, too, each time
-    /// [`Follower::next`] gives `None`.
-    pub fn position(&self) -> u64 {
-        self.position
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({:?})", self.engine.view())
     }
 }
 
-/// Figures of a store.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Newest published revision.
-    pub revision: u64,
-    /// Bytes of log that are kept, the active segment's included.
-    pub log_bytes: u64,
-    /// Number of log segments.
-    pub segments: u64,
-    /// Batches written since the store was opened.
-    pub batches: u64,
-    /// Records written since the store was opened.
-    pub records: u64,
-    /// Syncs of the log since the store was opened.
-    pub log_syncs: u64,
-    /// Nanoseconds spent in syncs of the log.
-    pub log_sync_nanoseconds: u64,
-    /// Times a resource was shelved since the store was opened.
-    pub shelvings: u64,
-    /// Bytes of shelf parts written since the store was opened.
-    pub shelved_bytes: u64,
-    /// Followers that were too slow for the retention.
-    pub followers_too_old: u64,
-    /// Per storage resource, sorted by name.
-    pub resources: Vec<ResourceStats>,
+fn spawn(name: &str, disk: &Arc<dyn Disk>, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|source| OpenError::Io {
+        action: "start a thread for it",
+        file: disk.path(""),
+        source,
+    })
 }
 
-/// Figures of one storage resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ResourceStats {
-    /// Its name.
-    pub name: String,
-    /// Live objects.
-    pub objects: u64,
-    /// Entries of the deltas.
-    pub delta_entries: u64,
-    /// Bytes of log behind the deltas.
-    pub delta_bytes: u64,
-    /// Number of shelf parts.
-    pub parts: u64,
-    /// Bytes of shelf parts.
-    pub shelf_bytes: u64,
-    /// Everything up to this revision is on the shelf.
-    pub shelved_revision: u64,
-    /// Newest discarded revision; 0 if all history is there.
-    pub floor: u64,
-}

@@ -32,6 +32,8 @@ enum Place {
 struct Logged {
     map: Arc<Map>,
     revision: u64,
+    /// The record whose own version this is; `None` for one that a later record carries as its previous.
+    record: Option<RecordRef>,
     shape: u32,
     key: Span,
     json: Span,
@@ -91,6 +93,10 @@ impl Object {
             place: Place::Logged(Logged {
                 map: Arc::clone(segment.map()),
                 revision: record.revision,
+                record: Some(RecordRef {
+                    segment: segment.number(),
+                    offset: record.offset as u32,
+                }),
                 shape: record.shape,
                 key: Span {
                     start: (json.start - record.key.len()) as u32,
@@ -121,6 +127,7 @@ impl Object {
                         shape,
                         json,
                         sidecar,
+                        record: None,
                         ..logged
                     }),
                 }))
@@ -207,6 +214,22 @@ impl Object {
         halves
             .and_then(|(before, rest)| Some((before, rest.get(digit_count(self.revision())..)?)))
             .ok_or_else(|| self.damaged(0, "the sidecar names a splice point outside the JSON".to_owned()))
+    }
+
+    /// The record that wrote this version, if it lies in the log as a record of its own.
+    pub(super) fn record(&self) -> Option<RecordRef> {
+        match &self.place {
+            Place::Logged(logged) => logged.record,
+            Place::Shelved { .. } => None,
+        }
+    }
+
+    /// The archived sidecar, unchecked but for the block of a shelf that it lies in.
+    pub(super) fn sidecar_bytes(&self) -> Result<&[u8], Damaged> {
+        match &self.place {
+            Place::Logged(logged) => Ok(logged.sidecar.in_map(&logged.map)),
+            Place::Shelved { part, index } => part.sidecar(*index as usize),
+        }
     }
 
     /// The value of `metadata`, braces included.

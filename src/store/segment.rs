@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flatkube_format::frame::{self, Record, Seed};
+use flatkube_format::segment::Footer;
 
 use super::error::Damaged;
 use super::map::Map;
@@ -24,14 +25,16 @@ pub struct Segment {
 }
 
 /// What is known of a segment that takes no more records.
-#[derive(Debug, Clone)]
-pub struct Sealed {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sealed {
     /// End of the records.
     pub(super) end: u32,
     /// Highest revision of its records; one less than the first if there are none.
     pub(super) last_revision: u64,
     /// When it was sealed, in seconds since 1970.
-    pub(super) at: u64,
+    pub(super) at: i64,
+    /// Its records by resource.
+    pub(super) footer: Footer,
 }
 
 impl Segment {
