@@ -222,7 +222,7 @@ fn explain(error: StartError) -> Failure {
                 OpenError::NewerFormat { .. } => Exit::NewerFormat,
                 OpenError::Damaged(_) => Exit::Damaged,
                 OpenError::NoSpace { .. } => Exit::DiskFull,
-                OpenError::ReadOnly { .. } => Exit::ReadOnly,
+                OpenError::ReadOnly { .. } => Exit::NotPermitted,
                 OpenError::Io { source, .. } => Exit::of_io(source),
             };
             Failure::new(exit, error.to_string())
