@@ -224,14 +224,6 @@ impl Object {
         }
     }
 
-    /// The archived sidecar, unchecked but for the block of a shelf that it lies in.
-    pub(super) fn sidecar_bytes(&self) -> Result<&[u8], Damaged> {
-        match &self.place {
-            Place::Logged(logged) => Ok(logged.sidecar.in_map(&logged.map)),
-            Place::Shelved { part, index } => part.sidecar(*index as usize),
-        }
-    }
-
     /// The value of `metadata`, braces included.
     pub fn metadata(&self) -> Result<&[u8], Damaged> {
         let span = self.sidecar()?.metadata_span(digit_count(self.revision()));
