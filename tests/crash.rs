@@ -29,8 +29,14 @@ const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
     acknowledged: Option<(u64, String)>,
-    /// The number that was under way; `Some(None)`: a delete.
-    under_way: Option<Option<u64>>,
+    under_way: Option<Change>,
+}
+
+/// A write whose answer has not come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    Put(u64),
+    Delete,
 }
 
 struct Random(u64);
@@ -104,15 +110,15 @@ async fn write(
         let number = random.next();
         let answer: Result<Answer, _> = match &known.acknowledged {
             None => {
-                known.under_way = Some(Some(number));
+                known.under_way = Some(Change::Put(number));
                 client.post(COLLECTION, &object(&name, number)).await
             }
             Some(_) if random.below(4) == 0 => {
-                known.under_way = Some(None);
+                known.under_way = Some(Change::Delete);
                 client.delete(&path).await
             }
             Some(_) => {
-                known.under_way = Some(Some(number));
+                known.under_way = Some(Change::Put(number));
                 client.put(&path, &object(&name, number)).await
             }
         };
@@ -120,8 +126,8 @@ async fn write(
         assert!(answer.status.is_success(), "{name}: {answer:?}");
         writes.fetch_add(1, Ordering::SeqCst);
         known.acknowledged = match known.under_way.take().expect("set above") {
-            None => None,
-            Some(number) => {
+            Change::Delete => None,
+            Change::Put(number) => {
                 let revision = answer.json()["metadata"]["resourceVersion"]
                     .as_str()
                     .expect("a revision")
@@ -174,7 +180,8 @@ async fn settle(address: SocketAddr, known: &mut [Vec<Known>]) -> u64 {
             let as_acknowledged = found == known.acknowledged;
             let as_under_way = match known.under_way {
                 None => false,
-                Some(number) => number == found.as_ref().map(|(number, _)| *number),
+                Some(Change::Delete) => found.is_none(),
+                Some(Change::Put(number)) => found.as_ref().is_some_and(|(there, _)| *there == number),
             };
             assert!(
                 as_acknowledged || as_under_way,

@@ -1,10 +1,14 @@
 //! `flatkube server`: from flags to a running server, and from a signal to its clean end.
 
+use std::fs::DirBuilder;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::ValueEnum;
+use rustix::fs::Access;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Exit, Failure};
@@ -130,16 +134,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Result<(), Failure> {
     // Before anything is opened, so that a signal during the start ends in order too.
     let mut signals = Signals::new()?;
+    writable(&data_dir)?;
+    let durability = match arguments.durability {
+        Durability::Fsync if !arguments.ephemeral => store::Durability::Fsync,
+        _ => store::Durability::Os,
+    };
+    let is_lax = durability == store::Durability::Os && !arguments.ephemeral;
     let config = ServerConfig {
         data_dir: data_dir.clone(),
         bind: arguments.bind,
         http_bind: arguments.http_bind,
         token_auth_file: arguments.token_auth_file.clone(),
         store: Options {
-            durability: match arguments.durability {
-                Durability::Fsync if !arguments.ephemeral => store::Durability::Fsync,
-                _ => store::Durability::Os,
-            },
+            durability,
             history_bytes: arguments.history_bytes,
             ..Options::default()
         },
@@ -147,7 +154,13 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         limits: Limits::default(),
     };
     let server = Server::start(config).await.map_err(explain)?;
-    println!("{}", ready_line(&server, arguments, &data_dir, started));
+    if is_lax {
+        tracing::warn!(
+            "durability=os: a crash of this machine may lose the newest writes, and history starts anew after it"
+        );
+    }
+    // Nobody may be reading; that is no reason to end.
+    let _ = writeln!(io::stdout(), "{}", ready_line(&server, arguments, &data_dir, started));
     let name = signals.next().await;
     tracing::info!("{name}: stopping");
     tokio::select! {
@@ -158,6 +171,17 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         }
     }
     Ok(())
+}
+
+/// Makes the data directory, for its owner alone, and tells early and plainly when it may not be written.
+fn writable(data_dir: &Path) -> Result<(), Failure> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data_dir)
+        .map_err(|error| Failure::io("make the directory", data_dir, &error))?;
+    rustix::fs::access(data_dir, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| Failure::io("write into", data_dir, &error.into()))
 }
 
 /// One line that a person can act on and a script can wait for: it begins with `flatkube ` and holds ` ready in `.
@@ -225,7 +249,16 @@ fn explain(error: StartError) -> Failure {
                 OpenError::ReadOnly { .. } => Exit::NotPermitted,
                 OpenError::Io { source, .. } => Exit::of_io(source),
             };
-            Failure::new(exit, error.to_string())
+            // The store's sentences end with what to do.
+            let text = error.to_string();
+            let (message, advice) = text.rsplit_once("; ").unwrap_or((&text, ""));
+            let failure = Failure::new(exit, message);
+            match exit {
+                Exit::NotPermitted => failure.advise("run as the user who owns it, or take another --data-dir"),
+                Exit::DiskFull => failure.advise("free some space and start again; nothing was lost"),
+                _ if advice.is_empty() => failure,
+                _ => failure.advise(advice),
+            }
         }
     }
 }
