@@ -2,61 +2,133 @@
 
 use serde_json::Value;
 
+use super::core::pod_spec::default_pod_spec;
+use super::edit::{default_at, items_mut, object_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, integer, list, text};
 use super::row::Row;
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind::new("controllerrevisions.apps").cells(|row| {
-        let owners = list(row.object, "/metadata/ownerReferences");
-        let controller = owners.iter().find(|owner| boolean(owner, "/controller") == Some(true));
-        let controller = controller.map_or("<none>".to_owned(), |owner| {
-            let kind = text(owner, "/kind").to_lowercase();
-            match text(owner, "/apiVersion").split_once('/') {
-                Some((group, _)) => format!("{kind}.{group}/{}", text(owner, "/name")),
-                None => format!("{kind}/{}", text(owner, "/name")),
-            }
-        });
-        row.name().text(controller).integer_at("/revision").age();
-    }),
-    Kind::new("daemonsets.apps").cells(|row| {
-        row.name();
-        for counter in [
-            "desiredNumberScheduled",
-            "currentNumberScheduled",
-            "numberReady",
-            "updatedNumberScheduled",
-            "numberAvailable",
-        ] {
-            row.integer_at(&format!("/status/{counter}"));
-        }
-        row.labels_at("/spec/template/spec/nodeSelector").age();
-        containers_and_selector(row);
-    }),
-    Kind::new("deployments.apps").cells(|row| {
-        let workload = row.object;
-        row.name()
-            .text(ready_of_desired(workload))
-            .integer_at("/status/updatedReplicas");
-        row.integer_at("/status/availableReplicas").age();
-        containers_and_selector(row);
-    }),
-    Kind::new("replicasets.apps").cells(|row| {
-        row.name()
-            .integer_at("/spec/replicas")
-            .integer_at("/status/replicas")
-            .integer_at("/status/readyReplicas");
-        row.age();
-        containers_and_selector(row);
-    }),
-    Kind::new("statefulsets.apps").cells(|row| {
-        let workload = row.object;
-        row.name()
-            .text(ready_of_desired(workload))
-            .age()
-            .containers_at("/spec/template/spec/containers");
-    }),
+    Kind::new("controllerrevisions.apps").cells(revision_cells),
+    Kind::new("daemonsets.apps")
+        .cells(daemon_set_cells)
+        .defaults(daemon_set_defaults)
+        .prepare_create(|set, _| set_at(set, "/metadata/annotations", TEMPLATE_GENERATION, "1"))
+        .prepare_update(|old, new, _, _| count_template_generation(old, new))
+        .status_keeps_labels(),
+    Kind::new("deployments.apps")
+        .cells(|row| {
+            let ready = ready_of_desired(row.object);
+            row.name().text(ready).integer_at("/status/updatedReplicas");
+            row.integer_at("/status/availableReplicas").age();
+            containers_and_selector(row);
+        })
+        .defaults(deployment_defaults)
+        .status_keeps_labels(),
+    Kind::new("replicasets.apps")
+        .cells(|row| {
+            row.name()
+                .integer_at("/spec/replicas")
+                .integer_at("/status/replicas")
+                .integer_at("/status/readyReplicas");
+            row.age();
+            containers_and_selector(row);
+        })
+        .defaults(|set| default_pod_spec(set, "/spec/template/spec"))
+        .status_keeps_labels(),
+    Kind::new("statefulsets.apps")
+        .cells(|row| {
+            let ready = ready_of_desired(row.object);
+            row.name()
+                .text(ready)
+                .age()
+                .containers_at("/spec/template/spec/containers");
+        })
+        .defaults(stateful_set_defaults)
+        .status_keeps_labels(),
 ];
+
+/// Counts changes of a DaemonSet's template, in text.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn revision_cells(row: &mut Row<'_>) {
+    let owners = list(row.object, "/metadata/ownerReferences");
+    let controller = owners.iter().find(|owner| boolean(owner, "/controller") == Some(true));
+    let controller = controller.map_or("<none>".to_owned(), |owner| {
+        let kind = text(owner, "/kind").to_lowercase();
+        match text(owner, "/apiVersion").split_once('/') {
+            Some((group, _)) => format!("{kind}.{group}/{}", text(owner, "/name")),
+            None => format!("{kind}/{}", text(owner, "/name")),
+        }
+    });
+    row.name().text(controller).integer_at("/revision").age();
+}
+
+fn daemon_set_cells(row: &mut Row<'_>) {
+    row.name();
+    for counter in [
+        "desiredNumberScheduled",
+        "currentNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+    ] {
+        row.integer_at(&format!("/status/{counter}"));
+    }
+    row.labels_at("/spec/template/spec/nodeSelector").age();
+    containers_and_selector(row);
+}
+
+fn daemon_set_defaults(set: &mut Value) {
+    default_pod_spec(set, "/spec/template/spec");
+    object_at(set, "/spec/updateStrategy");
+    default_at(set, "/spec/updateStrategy", "type", "RollingUpdate");
+    if text(set, "/spec/updateStrategy/type") == "RollingUpdate" {
+        object_at(set, "/spec/updateStrategy/rollingUpdate");
+        default_at(set, "/spec/updateStrategy/rollingUpdate", "maxUnavailable", 1);
+        default_at(set, "/spec/updateStrategy/rollingUpdate", "maxSurge", 0);
+    }
+}
+
+fn count_template_generation(old: &Value, new: &mut Value) {
+    let pointer = format!("/metadata/annotations/{TEMPLATE_GENERATION}");
+    let changed = old.pointer("/spec/template") != new.pointer("/spec/template");
+    if let Ok(generation) = text(old, &pointer).parse::<i64>() {
+        let generation = generation.saturating_add(i64::from(changed));
+        set_at(
+            new,
+            "/metadata/annotations",
+            TEMPLATE_GENERATION,
+            generation.to_string(),
+        );
+    }
+}
+
+fn deployment_defaults(deployment: &mut Value) {
+    default_pod_spec(deployment, "/spec/template/spec");
+    object_at(deployment, "/spec/strategy");
+    default_at(deployment, "/spec/strategy", "type", "RollingUpdate");
+    if text(deployment, "/spec/strategy/type") == "RollingUpdate" {
+        object_at(deployment, "/spec/strategy/rollingUpdate");
+        default_at(deployment, "/spec/strategy/rollingUpdate", "maxUnavailable", "25%");
+        default_at(deployment, "/spec/strategy/rollingUpdate", "maxSurge", "25%");
+    }
+}
+
+fn stateful_set_defaults(set: &mut Value) {
+    default_pod_spec(set, "/spec/template/spec");
+    object_at(set, "/spec/updateStrategy");
+    default_at(set, "/spec/updateStrategy", "type", "RollingUpdate");
+    if text(set, "/spec/updateStrategy/type") == "RollingUpdate" {
+        object_at(set, "/spec/updateStrategy/rollingUpdate");
+        default_at(set, "/spec/updateStrategy/rollingUpdate", "partition", 0);
+    }
+    for claim in items_mut(set, "/spec/volumeClaimTemplates") {
+        default_at(claim, "", "kind", "PersistentVolumeClaim");
+        default_at(claim, "", "apiVersion", "v1");
+        default_at(claim, "/status", "phase", "Pending");
+    }
+}
 
 fn ready_of_desired(workload: &Value) -> String {
     let count = |pointer| integer(workload, pointer).unwrap_or(0);

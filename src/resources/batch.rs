@@ -1,15 +1,22 @@
 //! The group `batch`: Jobs and CronJobs.
 
 use flatkube_format::sidecar::Cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::core::pod_spec::default_pod_spec;
+use super::edit::{default_at, object_at, set_at};
 use super::kind::Kind;
-use super::lookup::{boolean, condition_true, integer, present, time_s};
+use super::lookup::{boolean, condition_true, integer, present, text, time_s};
 use super::row::Row;
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind::new("cronjobs.batch").cells(cron_jobs),
-    Kind::new("jobs.batch").cells(jobs),
+    Kind::new("cronjobs.batch")
+        .cells(cron_jobs)
+        .defaults(|job| default_pod_spec(job, "/spec/jobTemplate/spec/template/spec")),
+    Kind::new("jobs.batch")
+        .cells(jobs)
+        .defaults(job_defaults)
+        .prepare_create(|job, _| select_own_pods(job)),
 ];
 
 fn cron_jobs(row: &mut Row<'_>) {
@@ -76,4 +83,61 @@ fn status(job: &Value) -> &'static str {
     } else {
         "Running"
     }
+}
+
+fn job_defaults(job: &mut Value) {
+    default_pod_spec(job, "/spec/template/spec");
+    let spec = "/spec";
+    if integer(job, "/spec/completions").is_none() && integer(job, "/spec/parallelism").is_none() {
+        default_at(job, spec, "completions", 1);
+    }
+    default_at(job, spec, "parallelism", 1);
+    let per_index = integer(job, "/spec/backoffLimitPerIndex").is_some();
+    default_at(job, spec, "backoffLimit", if per_index { i32::MAX } else { 6 });
+    default_at(job, spec, "completionMode", "NonIndexed");
+    default_at(job, spec, "suspend", false);
+    default_at(job, spec, "manualSelector", false);
+    let replacement = if present(job, "/spec/podFailurePolicy") {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
+    default_at(job, spec, "podReplacementPolicy", replacement);
+    default_labels(job);
+}
+
+/// A Job without labels has those of its Pods.
+fn default_labels(job: &mut Value) {
+    let labels = job
+        .pointer("/spec/template/metadata/labels")
+        .cloned()
+        .unwrap_or(Value::Null);
+    let unlabelled = super::lookup::count(job, "/metadata/labels") == 0;
+    if unlabelled && labels.as_object().is_some_and(|labels| !labels.is_empty()) {
+        set_at(job, "/metadata", "labels", labels);
+    }
+}
+
+/// A Job tells its Pods by its own uid, unless it is to select them itself. The names without a prefix are the old ones.
+fn select_own_pods(job: &mut Value) {
+    if boolean(job, "/spec/manualSelector") == Some(true) {
+        return;
+    }
+    let (name, uid) = (
+        text(job, "/metadata/name").to_owned(),
+        text(job, "/metadata/uid").to_owned(),
+    );
+    if let Some(labels) = object_at(job, "/spec/template/metadata/labels") {
+        for prefix in ["batch.kubernetes.io/", ""] {
+            labels.insert(format!("{prefix}controller-uid"), uid.as_str().into());
+            labels.insert(format!("{prefix}job-name"), name.as_str().into());
+        }
+    }
+    set_at(
+        job,
+        "/spec",
+        "selector",
+        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
+    );
+    default_labels(job);
 }

@@ -3,7 +3,7 @@
 //! Empty lists, maps and texts of optional fields are left out; fields that its types always write are there, with their
 //! zero value; quantities and times are in their canonical text. The schema tells most of this. What it does not tell,
 //! whether an optional number or boolean is a pointer and which times are written as `null`, is in
-//! `facts/zero-values.tsv`.
+//! `facts/zero-values.tsv`; defaults that depend on nothing else are in `facts/defaults.tsv` and filled in on the way.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 
 use super::Resource;
+use super::declaration::rows;
 use super::quantity::Quantity;
 use crate::schema::{Field, Schema, Shape, Type};
 
@@ -39,26 +40,29 @@ enum Zero {
 }
 
 fn structure(schema: Schema<'_>, fields: &mut Map<String, Value>, depth: usize) {
-    let exceptions = exceptions(schema.name());
+    let rules = rules(schema.name());
     for field in schema.fields() {
         let name = field.name();
-        let exception = exceptions.and_then(|exceptions| exceptions.get(name)).copied();
+        let rule = rules.and_then(|rules| rules.get(name));
+        let exception = rule.and_then(|rule| rule.zero);
+        let has_default = rule.is_some_and(|rule| rule.default.is_some());
         if let Some(value) = fields.get_mut(name).filter(|value| !value.is_null()) {
             of_type(field.ty(), value, depth + 1);
             let omitted = match (&*value, exception) {
                 (_, Some(Zero::Kept)) => false,
                 (value, Some(Zero::Omitted)) => is_zero(value),
-                (Value::String(text), _) => text.is_empty() && !always_written(field),
+                (Value::String(text), _) => text.is_empty() && (has_default || !always_written(field)),
                 (Value::Array(list), _) => list.is_empty() && !field.required(),
                 (Value::Object(map), _) => map.is_empty() && !field.required() && matches!(field.ty(), Type::Map(_)),
                 _ => false,
             };
-            if omitted {
-                fields.remove(name);
+            if !omitted {
+                continue;
             }
-            continue;
         }
+        let default = rule.and_then(|rule| rule.default.clone());
         let written = match exception {
+            _ if default.is_some() => default,
             Some(Zero::Null) => Some(Value::Null),
             Some(Zero::Omitted | Zero::Kept) => None,
             None => field
@@ -107,27 +111,36 @@ fn of_type(ty: Type<'_>, value: &mut Value, depth: usize) {
             }
         }
         (Type::Map(element), Value::Object(map)) => {
+            // Maps of quantities are amounts of resources.
+            let amounts = matches!(element.ty(), Type::Schema(schema) if schema.shape() == Shape::Quantity);
             for value in map.values_mut() {
-                of_type(element.ty(), value, depth + 1);
+                if amounts {
+                    quantity(value, true);
+                } else {
+                    of_type(element.ty(), value, depth + 1);
+                }
             }
         }
         (Type::Schema(schema), value) => match (schema.shape(), &mut *value) {
             (Shape::Struct, Value::Object(fields)) => structure(schema, fields, depth),
-            (Shape::Quantity, Value::String(text)) => {
-                if let Some(quantity) = Quantity::parse(text.trim()) {
-                    *text = quantity.canonical();
-                }
-            }
-            (Shape::Quantity, Value::Number(number)) => {
-                if let Some(quantity) = Quantity::parse(&number.to_string()) {
-                    *value = Value::String(quantity.canonical());
-                }
-            }
+            (Shape::Quantity, value) => quantity(value, false),
             (Shape::Time, Value::String(text)) => time(text, 0),
             (Shape::MicroTime, Value::String(text)) => time(text, 6),
             _ => {}
         },
         _ => {}
+    }
+}
+
+/// A quantity as text, numbers too.
+fn quantity(value: &mut Value, millis: bool) {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => return,
+    };
+    if let Some(text) = Quantity::rewrite(&text, millis) {
+        *value = Value::String(text);
     }
 }
 
@@ -149,28 +162,55 @@ fn time(text: &mut String, digits: u8) {
     }
 }
 
-type Exceptions = HashMap<&'static str, HashMap<&'static str, Zero>>;
+/// What the tables of facts say about a field.
+#[derive(Default)]
+struct Rule {
+    zero: Option<Zero>,
+    default: Option<Value>,
+}
 
-/// The fields of a schema whose zero value is treated otherwise than the schema tells.
-fn exceptions(schema: &str) -> Option<&'static HashMap<&'static str, Zero>> {
-    static EXCEPTIONS: OnceLock<Exceptions> = OnceLock::new();
-    let all = EXCEPTIONS.get_or_init(|| {
-        let mut all = Exceptions::new();
-        for line in include_str!("facts/zero-values.tsv").lines().skip(1) {
-            let mut cells = line.split('\t');
-            let (Some(schema), Some(rule), Some(fields)) = (cells.next(), cells.next(), cells.next()) else {
-                continue;
-            };
-            let zero = match rule {
+type Rules = HashMap<&'static str, HashMap<&'static str, Rule>>;
+
+/// The fields of a schema of which the tables of facts say something.
+fn rules(schema: &str) -> Option<&'static HashMap<&'static str, Rule>> {
+    static RULES: OnceLock<Rules> = OnceLock::new();
+    let all = RULES.get_or_init(|| {
+        let mut all = Rules::new();
+        for row in rows(include_str!("facts/zero-values.tsv")) {
+            let zero = match row[1] {
                 "omitted" => Zero::Omitted,
                 "null" => Zero::Null,
                 _ => Zero::Kept,
             };
-            all.entry(schema)
-                .or_default()
-                .extend(fields.split(' ').map(|field| (field, zero)));
+            for field in row[2].split(' ') {
+                all.entry(row[0]).or_default().entry(field).or_default().zero = Some(zero);
+            }
+        }
+        for row in rows(include_str!("facts/defaults.tsv")) {
+            let default = serde_json::from_str(row[2]).ok();
+            all.entry(row[0]).or_default().entry(row[1]).or_default().default = default;
         }
         all
     });
     all.get(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_name_fields_that_exist_and_hold_json() {
+        let all = rows(include_str!("facts/zero-values.tsv")).map(|row| (row[0], row[2], None));
+        let defaults = rows(include_str!("facts/defaults.tsv")).map(|row| (row[0], row[1], Some(row[2])));
+        for (schema, fields, default) in all.chain(defaults) {
+            let shape = Schema::named(schema).unwrap_or_else(|| panic!("no schema {schema}"));
+            for field in fields.split(' ') {
+                assert!(shape.field(field).is_some(), "{schema} has no field {field}");
+            }
+            if let Some(default) = default {
+                serde_json::from_str::<Value>(default).unwrap();
+            }
+        }
+    }
 }

@@ -242,7 +242,7 @@ fn strategy(storage: &str) -> Strategy {
 }
 
 /// Rows of a table of facts without its heading; every row has as many cells as the heading.
-fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+pub(super) fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     table.lines().skip(1).map(|line| line.split('\t').collect())
 }
 

@@ -89,6 +89,11 @@ impl FieldError {
         )
     }
 
+    /// `Invalid value: …`; the value as it is shown.
+    pub fn invalid_shown(field: impl Into<String>, shown: &str, detail: impl fmt::Display) -> FieldError {
+        FieldError::new(FieldReason::Invalid, field, &format!("Invalid value: {shown}"), detail)
+    }
+
     /// `Invalid value: "…"` of a text.
     pub fn invalid_text(field: impl Into<String>, value: &str, detail: impl fmt::Display) -> FieldError {
         FieldError::invalid(field, &Value::from(value), detail)

@@ -1,14 +1,31 @@
 //! Groups that extend or run the API itself: admission, API services, custom resource definitions, leases, runtimes.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::edit::{default_at, set_at};
 use super::kind::Kind;
-use super::lookup::{condition, text};
+use super::lookup::{boolean, condition, list, text};
 use super::row::Row;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("apiservices.apiregistration.k8s.io").cells(api_services),
-    Kind::new("customresourcedefinitions.apiextensions.k8s.io"),
+    Kind::new("customresourcedefinitions.apiextensions.k8s.io")
+        .defaults(|definition| {
+            let kind = text(definition, "/spec/names/kind").to_owned();
+            if !kind.is_empty() {
+                default_at(definition, "/spec/names", "singular", kind.to_lowercase());
+                default_at(definition, "/spec/names", "listKind", format!("{kind}List"));
+            }
+        })
+        .prepare_create(|definition, _| {
+            let stored = list(definition, "/spec/versions").iter();
+            let stored = stored.filter(|version| boolean(version, "/storage") == Some(true));
+            let names: Vec<&str> = stored.map(|version| text(version, "/name")).collect();
+            let status = json!({
+                "conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": names
+            });
+            set_at(definition, "", "status", status);
+        }),
     Kind::new("leases.coordination.k8s.io").cells(|row| {
         row.name().text_at("/spec/holderIdentity").age();
     }),

@@ -71,6 +71,13 @@ impl Kind {
         Kind { prepare_update, ..self }
     }
 
+    pub(super) const fn status_keeps_labels(self) -> Kind {
+        Kind {
+            status_keeps_labels: true,
+            ..self
+        }
+    }
+
     pub(super) const fn validate(self, validate: fn(&Value, &mut Vec<FieldError>)) -> Kind {
         Kind { validate, ..self }
     }

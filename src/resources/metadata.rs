@@ -156,8 +156,20 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
             shown(first),
             shown(second)
         );
-        errors.push(FieldError::invalid("metadata.ownerReferences", &json!(owners), detail));
+        let all: Vec<String> = owners.iter().map(owner_text).collect();
+        errors.push(FieldError::invalid_shown(
+            "metadata.ownerReferences",
+            &format!("[{}]", all.join(",")),
+            detail,
+        ));
     }
+}
+
+/// An owner as JSON, its fields in the order of the API.
+fn owner_text(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"].into_iter();
+    let fields = fields.filter_map(|name| Some(format!("\"{name}\":{}", owner.get(name)?)));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
 fn finalizers(object: &Value, errors: &mut Vec<FieldError>) {

@@ -4,6 +4,7 @@
 //!
 //! A kind is a declaration: facts are tables in `facts/*.tsv`; what must be computed is in one file a group.
 
+pub mod allocation;
 mod apps;
 mod archiver;
 mod batch;
@@ -12,6 +13,7 @@ mod core;
 mod declaration;
 mod deletion;
 pub mod duration;
+mod edit;
 mod encode;
 mod error;
 mod extension;
@@ -23,6 +25,8 @@ mod networking;
 mod policy;
 pub mod quantity;
 mod rbac;
+#[cfg(test)]
+mod recorded;
 mod row;
 pub mod scale;
 mod shapes;

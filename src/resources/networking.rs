@@ -1,6 +1,9 @@
 //! The groups `networking.k8s.io` and `discovery.k8s.io`.
 
+use serde_json::json;
+
 use super::core::load_balancer_addresses;
+use super::edit::default_at;
 use super::kind::Kind;
 use super::lookup::{count, integer, list, text, texts};
 use super::row::{Row, some_and_more};
@@ -38,9 +41,19 @@ pub(super) const KINDS: &[Kind] = &[
                 .join("/"),
         );
     }),
-    Kind::new("networkpolicies.networking.k8s.io").cells(|row| {
-        row.name().selector_at("/spec/podSelector").age();
-    }),
+    Kind::new("networkpolicies.networking.k8s.io")
+        .cells(|row| {
+            row.name().selector_at("/spec/podSelector").age();
+        })
+        .defaults(|policy| {
+            let egress = count(policy, "/spec/egress") > 0;
+            let types = if egress {
+                json!(["Ingress", "Egress"])
+            } else {
+                json!(["Ingress"])
+            };
+            default_at(policy, "/spec", "policyTypes", types);
+        }),
     Kind::new("servicecidrs.networking.k8s.io").cells(|row| {
         let ranges = texts(row.object, "/spec/cidrs").join(",");
         row.name().text(ranges).age();

@@ -1,7 +1,8 @@
 //! Groups that steer other objects: `policy`, `autoscaling`, `scheduling.k8s.io`, `flowcontrol.apiserver.k8s.io`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::edit::{default_at, default_in, object_at};
 use super::kind::Kind;
 use super::lookup::{condition, integer, integer_or_text, list, present, text};
 use super::row::Row;
@@ -16,7 +17,9 @@ pub(super) const KINDS: &[Kind] = &[
             .age()
             .text(dangling);
     }),
-    Kind::new("horizontalpodautoscalers.autoscaling").cells(autoscalers),
+    Kind::new("horizontalpodautoscalers.autoscaling")
+        .cells(autoscalers)
+        .defaults(autoscaler_defaults),
     Kind::new("poddisruptionbudgets.policy").cells(|row| {
         let bound = |pointer| integer_or_text(row.object, pointer).unwrap_or_else(|| "N/A".to_owned());
         let (least, most) = (bound("/spec/minAvailable"), bound("/spec/maxUnavailable"));
@@ -114,5 +117,27 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
             let target = target.map_or("<auto>".to_owned(), |percent| format!("{percent}%"));
             format!("{}: {now}/{target}", text(metric, "/name"))
         }
+    }
+}
+
+fn autoscaler_defaults(scaler: &mut Value) {
+    let processor = json!([{
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+    }]);
+    default_at(scaler, "/spec", "metrics", processor);
+    if !present(scaler, "/spec/behavior") {
+        return;
+    }
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    if let Some(up) = object_at(scaler, "/spec/behavior/scaleUp") {
+        default_in(up, "stabilizationWindowSeconds", 0);
+        default_in(up, "selectPolicy", "Max");
+        default_in(up, "policies", json!([pods, percent]));
+    }
+    if let Some(down) = object_at(scaler, "/spec/behavior/scaleDown") {
+        default_in(down, "selectPolicy", "Max");
+        default_in(down, "policies", json!([percent]));
     }
 }

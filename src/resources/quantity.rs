@@ -20,6 +20,32 @@ enum Suffixes {
     Exponent,
 }
 
+impl Suffixes {
+    /// Whether a text with such a suffix is left as it was written. This is kube-apiserver's short cut: it takes digits
+    /// that a canonical form could have for canonical.
+    fn keep(self, text: &str) -> bool {
+        let unsigned = text.trim_start_matches(['+', '-']);
+        let number_len = unsigned
+            .bytes()
+            .take_while(|byte| byte.is_ascii_digit() || *byte == b'.')
+            .count();
+        let (number, suffix) = unsigned.split_at(number_len);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let whole = whole.trim_start_matches('0');
+        match self {
+            Suffixes::Binary => fraction.is_empty() && whole.parse::<u64>().is_ok_and(|value| value & 7 != 0),
+            Suffixes::Decimal | Suffixes::Exponent => {
+                let digits = [if whole.is_empty() { "0" } else { whole }, fraction].concat();
+                let exponent = suffix_of(suffix).map_or(0, |(_, _, exponent)| exponent);
+                digits.len() <= 18
+                    && (exponent - fraction.len() as i32) % 3 == 0
+                    && !digits.ends_with("000")
+                    && (!digits.starts_with('0') || unsigned == "0")
+            }
+        }
+    }
+}
+
 const NANOS: i128 = 1_000_000_000;
 /// No quantity is larger; what is written larger counts as this.
 const UNITS_MAX: i128 = i64::MAX as i128;
@@ -76,15 +102,31 @@ impl Quantity {
         self.nanos
     }
 
+    /// Rounded away from zero to thousandths, as amounts of resources are.
+    pub fn to_millis(self) -> Quantity {
+        let step = NANOS / 1000;
+        let nanos = (self.nanos.abs() + step - 1) / step * step * self.nanos.signum();
+        Quantity { nanos, ..self }
+    }
+
+    /// What becomes of the text of a quantity that is written: it is kept when it looks canonical enough, else the
+    /// canonical text takes its place. With `millis` amounts are rounded to thousandths. `None` when it is no quantity.
+    pub fn rewrite(text: &str, millis: bool) -> Option<String> {
+        let quantity = Quantity::parse(text)?;
+        let rounded = if millis { quantity.to_millis() } else { quantity };
+        let kept = rounded == quantity && quantity.suffixes.keep(text);
+        Some(if kept { text.to_owned() } else { rounded.canonical() })
+    }
+
     /// The canonical text.
     pub fn canonical(self) -> String {
         if self.nanos == 0 {
             return "0".to_owned();
         }
-        // Below 1024 a binary suffix would need a fraction.
-        let small = self.nanos.abs() < 1024 * NANOS;
-        if self.suffixes == Suffixes::Binary && !small {
-            let mut units = (self.nanos.abs() + NANOS - 1) / NANOS * self.nanos.signum();
+        // Below 1024, and where units are not whole, a binary suffix would need a fraction.
+        let whole = self.nanos.abs() >= 1024 * NANOS && self.nanos % NANOS == 0;
+        if self.suffixes == Suffixes::Binary && whole {
+            let mut units = self.nanos / NANOS;
             let mut steps = 0;
             while units % 1024 == 0 && steps < BINARY.len() {
                 units /= 1024;
@@ -217,6 +259,24 @@ mod tests {
                 "{written}"
             );
         }
+        for (written, kept) in [
+            ("010", "010"),
+            ("+1", "+1"),
+            ("1E6", "1E6"),
+            ("12e6", "12e6"),
+            ("1.000k", "1k"),
+            ("1000m", "1"),
+            ("5Ti", "5Ti"),
+            ("1024Mi", "1Gi"),
+            ("0", "0"),
+            ("00", "0"),
+            ("0.1Gi", "107374182400m"),
+            ("1e-1", "100e-3"),
+        ] {
+            assert_eq!(Quantity::rewrite(written, true).as_deref(), Some(kept), "{written}");
+        }
+        assert_eq!(Quantity::rewrite("100u", true).as_deref(), Some("1m"));
+        assert_eq!(Quantity::rewrite("100u", false).as_deref(), Some("100u"));
         for bad in ["", "-", "1.2.3", "abc", "1x", "1e", "1 Gi", "Gi", "1ki"] {
             assert_eq!(Quantity::parse(bad), None, "{bad}");
         }

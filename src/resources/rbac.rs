@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::duration::human_duration;
+use super::edit::{default_at, items_mut};
 use super::kind::Kind;
 use super::lookup::{integer, list, present, text};
 use super::row::Row;
@@ -18,9 +19,13 @@ pub(super) const KINDS: &[Kind] = &[
             .text(lifetime.map_or("<none>".to_owned(), human_duration))
             .text(signing_state(request));
     }),
-    Kind::new("clusterrolebindings.rbac.authorization.k8s.io").cells(bindings),
+    Kind::new("clusterrolebindings.rbac.authorization.k8s.io")
+        .cells(bindings)
+        .defaults(binding_defaults),
     Kind::new("clusterroles.rbac.authorization.k8s.io"),
-    Kind::new("rolebindings.rbac.authorization.k8s.io").cells(bindings),
+    Kind::new("rolebindings.rbac.authorization.k8s.io")
+        .cells(bindings)
+        .defaults(binding_defaults),
     Kind::new("roles.rbac.authorization.k8s.io"),
 ];
 
@@ -64,4 +69,12 @@ fn signing_state(request: &Value) -> String {
         state.push_str(",Issued");
     }
     state
+}
+
+fn binding_defaults(binding: &mut Value) {
+    for subject in items_mut(binding, "/subjects") {
+        if matches!(text(subject, "/kind"), "User" | "Group") {
+            default_at(subject, "", "apiGroup", "rbac.authorization.k8s.io");
+        }
+    }
 }

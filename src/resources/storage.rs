@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::edit::{default_at, items_mut};
 use super::kind::{Kind, name_and_age};
 use super::lookup::{count, list, map, present, text, texts};
 use super::row::Row;
@@ -33,11 +34,15 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("csistoragecapacities.storage.k8s.io"),
     Kind::new("deviceclasses.resource.k8s.io").cells(name_and_age),
-    Kind::new("resourceclaims.resource.k8s.io").cells(|row| {
-        let state = claim_state(row.object);
-        row.name().text(state).age();
-    }),
-    Kind::new("resourceclaimtemplates.resource.k8s.io").cells(name_and_age),
+    Kind::new("resourceclaims.resource.k8s.io")
+        .cells(|row| {
+            let state = claim_state(row.object);
+            row.name().text(state).age();
+        })
+        .defaults(|claim| device_request_defaults(claim, "/spec/devices/requests")),
+    Kind::new("resourceclaimtemplates.resource.k8s.io")
+        .cells(name_and_age)
+        .defaults(|template| device_request_defaults(template, "/spec/spec/devices/requests")),
     Kind::new("resourceslices.resource.k8s.io").cells(|row| {
         row.name()
             .text_at("/spec/nodeName")
@@ -104,4 +109,18 @@ fn claim_state(claim: &Value) -> String {
         states.push("reserved");
     }
     states.join(",")
+}
+
+/// An exact number of devices is one, unless told.
+fn device_request_defaults(object: &mut Value, requests: &str) {
+    for request in items_mut(object, requests) {
+        if text(request, "/exactly/allocationMode") == "ExactCount" {
+            default_at(request, "/exactly", "count", 1);
+        }
+        for alternative in items_mut(request, "/firstAvailable") {
+            if text(alternative, "/allocationMode") == "ExactCount" {
+                default_at(alternative, "", "count", 1);
+            }
+        }
+    }
 }

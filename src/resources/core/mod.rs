@@ -1,14 +1,21 @@
 //! The core group.
 
 mod nodes;
+pub(super) mod pod_spec;
 mod pods;
+mod services;
 mod volumes;
 
-use super::kind::{Kind, name_and_age};
-use super::lookup::{integer, list, map, text, texts, time_s};
-use super::row::{Row, or_none, some_and_more};
+use base64::Engine;
 use flatkube_format::sidecar::Cell;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+
+use super::edit::{default_at, default_in, items_mut, object_at, remove_at, set_at};
+use super::kind::{Kind, name_and_age};
+use super::lookup::{integer, list, map, text, time_s};
+use super::row::{Row, some_and_more};
+use super::strategy::keep;
+use pod_spec::default_pod_spec;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("configmaps").cells(|row| {
@@ -17,34 +24,84 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("endpoints").cells(endpoints),
     Kind::new("events").cells(events),
-    Kind::new("limitranges"),
-    Kind::new("namespaces").cells(|row| {
-        row.name().text_at("/status/phase").age();
-    }),
-    Kind::new("nodes").cells(nodes::cells),
-    Kind::new("persistentvolumeclaims").cells(volumes::claim_cells),
-    Kind::new("persistentvolumes").cells(volumes::volume_cells),
-    Kind::new("pods").cells(pods::cells),
-    Kind::new("podtemplates").cells(|row| {
-        row.name()
-            .containers_at("/template/spec/containers")
-            .labels_at("/template/metadata/labels");
-    }),
-    Kind::new("replicationcontrollers").cells(|row| {
-        row.name()
-            .integer_at("/spec/replicas")
-            .integer_at("/status/replicas")
-            .integer_at("/status/readyReplicas");
-        row.age()
-            .containers_at("/spec/template/spec/containers")
-            .labels_at("/spec/selector");
-    }),
+    Kind::new("limitranges").defaults(limit_range_defaults),
+    Kind::new("namespaces")
+        .cells(|row| {
+            row.name().text_at("/status/phase").age();
+        })
+        .defaults(|namespace| {
+            let name = text(namespace, "/metadata/name").to_owned();
+            set_at(namespace, "/metadata/labels", "kubernetes.io/metadata.name", name);
+        })
+        .prepare_create(|namespace, _| {
+            set_at(namespace, "", "status", json!({"phase": "Active"}));
+            let mut finalizers: Vec<Value> = list(namespace, "/spec/finalizers").to_vec();
+            if !finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
+                finalizers.push("kubernetes".into());
+            }
+            set_at(namespace, "/spec", "finalizers", finalizers);
+        })
+        .prepare_update(|old, namespace, subresource, _| {
+            // Finalizers change through their own subresource only.
+            if subresource != Some("finalize") {
+                keep(old, namespace, "spec");
+            }
+        }),
+    Kind::new("nodes")
+        .cells(nodes::cells)
+        .prepare_create(|node, _| nodes::prepare_create(node)),
+    Kind::new("persistentvolumeclaims")
+        .cells(volumes::claim_cells)
+        .prepare_create(|claim, _| volumes::prepare_claim(claim)),
+    Kind::new("persistentvolumes")
+        .cells(volumes::volume_cells)
+        .prepare_create(volumes::prepare_volume)
+        .prepare_update(volumes::note_phase_change),
+    Kind::new("pods")
+        .cells(pods::cells)
+        .defaults(pods::defaults)
+        .prepare_create(pods::prepare_create),
+    Kind::new("podtemplates")
+        .cells(|row| {
+            row.name()
+                .containers_at("/template/spec/containers")
+                .labels_at("/template/metadata/labels");
+        })
+        .defaults(|template| default_pod_spec(template, "/template/spec")),
+    Kind::new("replicationcontrollers")
+        .cells(|row| {
+            row.name()
+                .integer_at("/spec/replicas")
+                .integer_at("/status/replicas")
+                .integer_at("/status/readyReplicas");
+            row.age()
+                .containers_at("/spec/template/spec/containers")
+                .labels_at("/spec/selector");
+        })
+        .defaults(|controller| {
+            default_pod_spec(controller, "/spec/template/spec");
+            let labels = controller.pointer("/spec/template/metadata/labels").cloned();
+            if let Some(labels) = labels {
+                default_at(controller, "/spec", "selector", labels.clone());
+                default_at(controller, "/metadata", "labels", labels);
+            }
+        }),
     Kind::new("resourcequotas").cells(resource_quotas),
-    Kind::new("secrets").cells(|row| {
-        row.name().text_at("/type").count_at("/data").age();
-    }),
+    Kind::new("secrets")
+        .cells(|row| {
+            row.name().text_at("/type").count_at("/data").age();
+        })
+        .defaults(secret_defaults),
     Kind::new("serviceaccounts").cells(name_and_age),
-    Kind::new("services").cells(services),
+    Kind::new("services")
+        .cells(services::cells)
+        .defaults(services::defaults)
+        .prepare_create(|service, _| services::prepare_create(service))
+        .prepare_update(|old, service, subresource, _| {
+            if subresource.is_none() {
+                services::prepare_update(old, service);
+            }
+        }),
 ];
 
 fn endpoints(row: &mut Row<'_>) {
@@ -142,44 +199,6 @@ fn resource_quotas(row: &mut Row<'_>) {
     row.name().text(requests.join(", ")).text(limits.join(", ")).age();
 }
 
-fn services(row: &mut Row<'_>) {
-    let service = row.object;
-    let ports = list(service, "/spec/ports").iter().map(|port| {
-        let number = integer(port, "/port").unwrap_or(0);
-        let protocol = text(port, "/protocol");
-        match integer(port, "/nodePort").filter(|&port| port > 0) {
-            Some(node_port) => format!("{number}:{node_port}/{protocol}"),
-            None => format!("{number}/{protocol}"),
-        }
-    });
-    let ports = or_none(ports.collect::<Vec<_>>().join(","));
-    row.name()
-        .text_at("/spec/type")
-        .text_or("/spec/clusterIPs/0", "<none>")
-        .text(external_ips(service))
-        .text(ports)
-        .age()
-        .labels_at("/spec/selector");
-}
-
-fn external_ips(service: &Value) -> String {
-    let fixed = texts(service, "/spec/externalIPs");
-    match text(service, "/spec/type") {
-        "ClusterIP" | "NodePort" => or_none(fixed.join(",")),
-        "LoadBalancer" => {
-            let mut all = load_balancer_addresses(service);
-            all.extend(fixed);
-            if all.is_empty() {
-                "<pending>".to_owned()
-            } else {
-                all.join(",")
-            }
-        }
-        "ExternalName" => text(service, "/spec/externalName").to_owned(),
-        _ => "<unknown>".to_owned(),
-    }
-}
-
 /// IPs, or host names where there is no IP, in `status.loadBalancer`: sorted, each once.
 pub(super) fn load_balancer_addresses(object: &Value) -> Vec<&str> {
     let points = list(object, "/status/loadBalancer/ingress").iter();
@@ -196,4 +215,42 @@ pub(super) fn load_balancer_addresses(object: &Value) -> Vec<&str> {
     addresses.sort_unstable();
     addresses.dedup();
     addresses
+}
+
+/// A range for containers that names only some of its bounds gets the others from those.
+fn limit_range_defaults(range: &mut Value) {
+    for item in items_mut(range, "/spec/limits") {
+        if text(item, "/type") != "Container" {
+            continue;
+        }
+        let Some(fields) = item.as_object_mut() else { continue };
+        for (to, from) in [
+            ("default", "max"),
+            ("defaultRequest", "default"),
+            ("defaultRequest", "min"),
+        ] {
+            let Some(Value::Object(from)) = fields.get(from).cloned() else {
+                continue;
+            };
+            default_in(fields, to, Map::new());
+            if let Some(Value::Object(to)) = fields.get_mut(to) {
+                for (name, quantity) in from {
+                    default_in(to, &name, quantity);
+                }
+            }
+        }
+    }
+}
+
+/// Plain text goes into the data, over what is there, and is not kept.
+fn secret_defaults(secret: &mut Value) {
+    let Some(Value::Object(texts)) = remove_at(secret, "", "stringData") else {
+        return;
+    };
+    if let Some(data) = object_at(secret, "/data") {
+        for (name, text) in texts {
+            let encoded = base64::engine::general_purpose::STANDARD.encode(text.as_str().unwrap_or(""));
+            data.insert(name, encoded.into());
+        }
+    }
 }

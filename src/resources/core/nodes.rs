@@ -1,7 +1,8 @@
 //! Nodes.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::resources::edit::{default_at, object_at};
 use crate::resources::lookup::{boolean, condition, list, map, text};
 use crate::resources::row::{Row, or_none};
 
@@ -62,4 +63,18 @@ fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
         .iter()
         .find(|address| text(address, "/type") == kind);
     found.map_or("<none>", |address| text(address, "/address"))
+}
+
+/// A new node takes no Pods before it is ready.
+pub(super) fn prepare_create(node: &mut Value) {
+    const NOT_READY: &str = "node.kubernetes.io/not-ready";
+    object_at(node, "/spec");
+    default_at(node, "/spec", "taints", json!([]));
+    if let Some(Value::Array(taints)) = node.pointer_mut("/spec/taints")
+        && !taints
+            .iter()
+            .any(|taint| text(taint, "/key") == NOT_READY && text(taint, "/effect") == "NoSchedule")
+    {
+        taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+    }
 }

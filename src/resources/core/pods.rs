@@ -1,9 +1,13 @@
 //! Pods.
 
 use flatkube_format::sidecar::Cell;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::pod_spec::{default_pod_spec, default_requests};
+use crate::resources::Context;
+use crate::resources::edit::{default_at, default_in, set_at};
 use crate::resources::lookup::{boolean, condition_true, count, integer, list, present, text, time_s};
+use crate::resources::quantity::Quantity;
 use crate::resources::row::Row;
 
 const SUCCEEDED: &str =
@@ -191,4 +195,72 @@ fn readiness_gates(pod: &Value) -> String {
 
 fn first_of<'a>(first: &'a str, second: &'a str) -> &'a str {
     if first.is_empty() { second } else { first }
+}
+
+pub(super) fn defaults(pod: &mut Value) {
+    default_pod_spec(pod, "/spec");
+    default_requests(pod, "/spec");
+    default_at(pod, "/spec", "enableServiceLinks", true);
+}
+
+/// The first status, and what the API server's own admission fills in: the service account `default`, priority 0 (or
+/// that of a system class), five minutes of tolerance for a node that is not ready or out of reach.
+pub(super) fn prepare_create(pod: &mut Value, _: &Context<'_>) {
+    let status = json!({"phase": "Pending", "qosClass": quality_of_service(pod)});
+    set_at(pod, "", "status", status);
+    let priority = match text(pod, "/spec/priorityClassName") {
+        "" => Some(0),
+        "system-node-critical" => Some(2_000_001_000),
+        "system-cluster-critical" => Some(2_000_000_000),
+        _ => None,
+    };
+    if let Some(priority) = priority {
+        default_at(pod, "/spec", "priority", priority);
+        default_at(pod, "/spec", "preemptionPolicy", "PreemptLowerPriority");
+    }
+    default_at(pod, "/spec", "serviceAccountName", "default");
+    default_at(pod, "/spec", "serviceAccount", "default");
+    let Some(spec) = pod.pointer_mut("/spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    default_in(spec, "tolerations", json!([]));
+    let Some(Value::Array(tolerations)) = spec.get_mut("tolerations") else {
+        return;
+    };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = tolerations.iter().any(|toleration| {
+            (text(toleration, "/key").is_empty() || text(toleration, "/key") == key)
+                && matches!(text(toleration, "/effect"), "" | "NoExecute")
+        });
+        if !tolerated {
+            tolerations.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300
+            }));
+        }
+    }
+}
+
+/// `Guaranteed` when every container has limits of processor and memory and requests no less, `BestEffort` when none asks
+/// for anything, `Burstable` otherwise.
+fn quality_of_service(pod: &Value) -> &'static str {
+    let containers = list(pod, "/spec/containers")
+        .iter()
+        .chain(list(pod, "/spec/initContainers"));
+    let (mut any, mut guaranteed) = (false, true);
+    for container in containers {
+        for name in ["cpu", "memory"] {
+            let amount = |part: &str| {
+                let quantity = Quantity::parse(text(container, &format!("/resources/{part}/{name}")))?;
+                Some(quantity.nanos()).filter(|&nanos| nanos > 0)
+            };
+            let (request, limit) = (amount("requests"), amount("limits"));
+            any |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
 }

@@ -1,7 +1,9 @@
 //! Persistent volumes and their claims.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::resources::Context;
+use crate::resources::edit::{add_finalizer, set_at};
 use crate::resources::lookup::{map, present, text, texts};
 use crate::resources::row::Row;
 
@@ -72,4 +74,27 @@ fn access_modes(modes: &[&str]) -> String {
         .map(|(_, short)| *short)
         .collect::<Vec<_>>()
         .join(",")
+}
+
+pub(super) fn prepare_claim(claim: &mut Value) {
+    set_at(claim, "", "status", json!({"phase": "Pending"}));
+    add_finalizer(claim, "kubernetes.io/pvc-protection");
+}
+
+pub(super) fn prepare_volume(volume: &mut Value, context: &Context<'_>) {
+    set_at(
+        volume,
+        "",
+        "status",
+        json!({"phase": "Pending", "lastPhaseTransitionTime": context.now()}),
+    );
+    add_finalizer(volume, "kubernetes.io/pv-protection");
+}
+
+/// The time of a change of phase is noted, unless the change names one itself.
+pub(super) fn note_phase_change(old: &Value, new: &mut Value, _: Option<&str>, context: &Context<'_>) {
+    let time = "/status/lastPhaseTransitionTime";
+    if text(old, "/status/phase") != text(new, "/status/phase") && text(old, time) == text(new, time) {
+        set_at(new, "/status", "lastPhaseTransitionTime", context.now());
+    }
 }
