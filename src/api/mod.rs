@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 pub mod body;
 mod bootstrap;
+mod connect;
 mod connection;
 mod converted;
 mod discovery;

@@ -14,7 +14,7 @@ use super::path::{self, Route, Target};
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
-use super::{Api, discovery, health, openapi, read, version, write, yaml};
+use super::{Api, connect, discovery, health, openapi, read, version, write, yaml};
 use crate::auth::User;
 
 /// The other end of a connection.
@@ -286,6 +286,6 @@ async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {
         }
         (Verb::List, _) => read::list(&api.reader, info).await,
         (Verb::Watch, _) => read::watch(&api.reader, info).await,
-        _ => Err(write::not_yet(info)),
+        _ => connect::answer(api, info),
     }
 }

@@ -31,10 +31,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 
-use super::Api;
 use super::body::Response;
 use super::request::{RequestInfo, Verb};
 use super::status::Status;
+use super::{Api, connect};
 use crate::schema::Syntax;
 use options::{DeleteOptions, WriteOptions};
 use payload::PatchType;
@@ -62,7 +62,7 @@ fn sub(info: &RequestInfo) -> &'static str {
 
 async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     if let "exec" | "attach" | "portforward" | "proxy" = sub(info) {
-        return Err(not_yet(info));
+        return connect::answer(api, info);
     }
     let syntax = payload::syntax(&info.headers)?;
     let body = payload::read(api, &info.headers, body).await?;
@@ -78,7 +78,7 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 
 async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     if sub(info) == "proxy" {
-        return Err(not_yet(info));
+        return connect::answer(api, info);
     }
     let syntax = payload::syntax(&info.headers)?;
     let body = payload::read(api, &info.headers, body).await?;
@@ -91,7 +91,7 @@ async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 
 async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     if sub(info) == "proxy" {
-        return Err(not_yet(info));
+        return connect::answer(api, info);
     }
     let kind = payload::patch_type(&info.headers)?;
     let body = payload::read(api, &info.headers, body).await?;
@@ -123,7 +123,7 @@ async fn apply(api: &Arc<Api>, info: &RequestInfo, options: &WriteOptions, body:
 
 async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     if info.subresource.is_some() {
-        return Err(not_yet(info));
+        return connect::answer(api, info);
     }
     let bytes = payload::read(api, &info.headers, body).await?;
     let syntax = if bytes.is_empty() {
@@ -140,6 +140,6 @@ async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 }
 
 /// A subresource that this server does not have yet.
-pub(super) fn not_yet(info: &RequestInfo) -> Status {
+fn not_yet(info: &RequestInfo) -> Status {
     Status::not_implemented(&format!("{}/{}", info.resource.qualified(), sub(info)))
 }
