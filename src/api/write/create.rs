@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::options::WriteOptions;
-use super::{namespaces, object, reply, shapes};
+use super::{namespaces, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -69,7 +69,7 @@ pub(super) async fn insert(
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let view = api.reader.store.view();
     namespaces::admit(&view, info, object::meta(&value, "name"))?;
-    let value = shapes::to_stored(resource, value);
+    let value = resources::to_stored(resource, value);
     let generated = object::meta(&value, "name").is_empty() && !object::meta(&value, "generateName").is_empty();
     let mut attempts = if generated { NAMES_MAX } else { 1 };
     let mut next = Some(value);
@@ -100,7 +100,7 @@ pub(super) async fn insert(
                 return Err(taken());
             }
             warnings.extend(told);
-            return reply::tree(StatusCode::CREATED, &shapes::from_stored(resource, object), &warnings);
+            return reply::tree(StatusCode::CREATED, &object::in_version(resource, object), &warnings);
         }
         let prepared = commit::encode(shape, &object)?;
         match commit::commit(api, shape, &key, Precondition::Absent, Change::Put(prepared)).await {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::options::DeleteOptions;
-use super::{object, reply, rules, shapes};
+use super::{object, reply, rules};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -55,7 +55,7 @@ pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOption
 fn answer(info: &RequestInfo, code: StatusCode, state: Final) -> Result<Response, Status> {
     match state {
         Final::Stored(object) => reply::stored(info, code, &object, &[]),
-        Final::Tree(value) => reply::tree(code, &shapes::from_stored(info.resource, value), &[]),
+        Final::Tree(value) => reply::tree(code, &object::in_version(info.resource, value), &[]),
     }
 }
 

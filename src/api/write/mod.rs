@@ -23,7 +23,6 @@ mod reply;
 mod reviews;
 mod rules;
 mod scale;
-mod shapes;
 mod update;
 
 use std::sync::Arc;

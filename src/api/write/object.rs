@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::api::status::Status;
-use crate::resources::Resource;
+use crate::resources::{self, Resource};
 use crate::store::Object;
 
 /// A stored object as a tree, with the kind and apiVersion of `shape` (the stored shape).
@@ -12,17 +12,22 @@ use crate::store::Object;
 /// 500 when its bytes are damaged.
 pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Status> {
     let json = object.json().map_err(Status::internal)?;
-    of_json(json, shape)
-}
-
-/// [`of_stored`] from the bytes.
-pub(super) fn of_json(json: &[u8], shape: &Resource) -> Result<Value, Status> {
     let mut value: Value = serde_json::from_slice(json).map_err(Status::internal)?;
     if let Some(fields) = value.as_object_mut() {
         fields.insert("kind".into(), shape.kind.into());
         fields.insert("apiVersion".into(), shape.api_version().into());
     }
     Ok(value)
+}
+
+/// A stored object in the version of the request, with that version's kind and apiVersion.
+pub(super) fn in_version(resource: &Resource, stored: Value) -> Value {
+    let mut value = resources::from_stored(resource, stored);
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("kind".into(), resource.kind.into());
+        fields.insert("apiVersion".into(), resource.api_version().into());
+    }
+    value
 }
 
 /// A text of metadata; empty when absent.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::options::WriteOptions;
-use super::{create, object, reply, shapes};
+use super::{create, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -131,7 +131,7 @@ pub(super) async fn patch(
 fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
     match changed {
         Changed::Stored(object) => reply::stored(info, StatusCode::OK, &object, warnings),
-        Changed::Tree(value) => reply::tree(StatusCode::OK, &shapes::from_stored(info.resource, value), warnings),
+        Changed::Tree(value) => reply::tree(StatusCode::OK, &object::in_version(info.resource, value), warnings),
     }
 }
 
@@ -205,7 +205,7 @@ pub(super) async fn change(
     for _ in 0..ATTEMPTS_MAX {
         let current = base.ok_or_else(missing)?;
         let old = object::of_stored(&current, shape)?;
-        let shown = shapes::from_stored(resource, old.clone());
+        let shown = object::in_version(resource, old.clone());
         let Edited {
             value,
             revision,
@@ -214,7 +214,7 @@ pub(super) async fn change(
         if revision.is_some_and(|revision| revision != current.revision()) {
             return Err(Status::modified(resource.group, resource.plural, name));
         }
-        let mut new = shapes::to_stored(resource, value);
+        let mut new = resources::to_stored(resource, value);
         let context = Context {
             now_s: object::now_s(),
             namespace: info.namespace.as_deref(),
