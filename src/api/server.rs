@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::connection::{self, Shared, Transport};
 use super::metrics::{self, Metrics};
 use super::read::Reader;
-use super::{Api, Stopper, bootstrap};
+use super::{Api, Stopper, bootstrap, write};
 use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
 use crate::resources::KindArchiver;
 use crate::store::disk::RealDisk;
@@ -96,7 +96,7 @@ impl Server {
             http_bind,
             token_auth_file,
             store: store_options,
-            controllers: _,
+            controllers,
             limits,
         } = config;
         if let Some(address) = http_bind.filter(|address| !address.ip().is_loopback()) {
@@ -165,6 +165,9 @@ impl Server {
         }
         tasks.spawn(connection::accept(https_listener, Transport::Tls(acceptor), shared));
         tasks.spawn(upkeep(api.clone()));
+        if controllers {
+            tasks.spawn(write::clear_namespaces(api.clone()));
+        }
         Ok(Self {
             https,
             http,

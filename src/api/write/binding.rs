@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::options::WriteOptions;
+use super::target::Target;
 use super::update::{self, Edited};
 use super::{create, object, reply};
 use crate::api::Api;
@@ -84,10 +85,12 @@ pub(super) async fn bind(
         })
     };
     let pods = resources::find("", "v1", "pods").ok_or_else(Status::method_not_allowed)?;
-    let mut target = info.clone();
-    target.resource = pods;
-    target.subresource = pods.subresource("binding");
-    target.name = Some(name.clone());
+    let target = Target {
+        resource: pods,
+        subresource: Some("binding"),
+        namespace: info.namespace.clone(),
+        name: name.clone(),
+    };
     update::change(api, &target, options.dry_run, edit).await?;
     Ok(reply::created())
 }

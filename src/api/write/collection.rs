@@ -6,6 +6,7 @@ use tokio::task::JoinSet;
 
 use super::delete;
 use super::options::DeleteOptions;
+use super::target::Target;
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::read;
@@ -24,18 +25,15 @@ pub(super) async fn delete_all(
     let mut listed = info.clone();
     listed.verb = Verb::List;
     let (response, keys) = read::list_with_keys(&api.reader, &listed).await?;
-    let info = Arc::new(info.clone());
     let options = Arc::new(options.clone());
     let mut running = JoinSet::new();
     for key in keys {
         if running.len() >= PARALLEL_MAX {
             finished(running.join_next().await)?;
         }
-        let (api, info, options) = (api.clone(), info.clone(), options.clone());
-        running.spawn(async move {
-            let name = key.rsplit('/').next().unwrap_or_default();
-            delete::remove(&api, &info, name, &key, &options).await.map(|_| ())
-        });
+        let (api, options) = (api.clone(), options.clone());
+        let target = Target::at(info.resource, &key);
+        running.spawn(async move { delete::remove(&api, &target, &options).await.map(|_| ()) });
     }
     while !running.is_empty() {
         finished(running.join_next().await)?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::api::request::RequestInfo;
 use crate::api::status::{Cause, Status};
 use crate::resources::{self, FieldError, Refusal, Resource};
 use crate::store::{Change, Object, Precondition, Prepared, Write, WriteError, Written};
@@ -81,8 +80,7 @@ pub(super) fn causes(errors: Vec<FieldError>) -> Vec<Cause> {
 }
 
 /// What a strategy's refusal is to a client.
-pub(super) fn refused(info: &RequestInfo, name: &str, refusal: Refusal) -> Status {
-    let resource = info.resource;
+pub(super) fn refused(resource: &Resource, name: &str, refusal: Refusal) -> Status {
     match refusal {
         Refusal::Invalid(errors) => Status::invalid(resource.group, resource.kind, name, causes(errors)),
         Refusal::BadRequest(text) => Status::bad_request(text),

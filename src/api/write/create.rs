@@ -85,7 +85,7 @@ pub(super) async fn insert(
             name: info.name.as_deref(),
         };
         let told = resources::prepare_create(shape, &mut object, &context)
-            .map_err(|refusal| commit::refused(info, object::meta(&object, "name"), refusal))?;
+            .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
         let name = object::meta(&object, "name").to_owned();
         let key = resource.key(info.namespace.as_deref(), &name);
         let taken = || {

@@ -5,12 +5,13 @@ use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::options::DeleteOptions;
+use super::target::Target;
 use super::{object, reply, rules};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
-use crate::resources::{self, Context, Deletion, Resource};
+use crate::resources::{self, Deletion, Resource};
 use crate::store::{Change, Object, Precondition};
 
 /// How often a deletion is tried again because another writer was faster.
@@ -35,7 +36,7 @@ pub(super) enum Final {
 pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOptions) -> Result<Response, Status> {
     let resource = info.resource;
     let name = info.name.as_deref().unwrap_or("");
-    match remove(api, info, name, &info.key(), options).await? {
+    match remove(api, &Target::of(info), options).await? {
         Deleted::Gone(state) if !rules::answers_with_object(resource) => {
             let uid = match &state {
                 Final::Stored(object) => object.sidecar().map_err(Status::internal)?.uid.as_str().to_owned(),
@@ -59,17 +60,11 @@ fn answer(info: &RequestInfo, code: StatusCode, state: Final) -> Result<Response
     }
 }
 
-/// Deletes one object by its key; `name` is for messages.
-pub(super) async fn remove(
-    api: &Api,
-    info: &RequestInfo,
-    name: &str,
-    key: &str,
-    options: &DeleteOptions,
-) -> Result<Deleted, Status> {
-    let resource = info.resource;
+/// Deletes one object.
+pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+    let resource = target.resource;
+    let (name, key) = (target.name.as_str(), &target.key());
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
-    let missing = || Status::not_found(resource.group, resource.plural, name);
     let mut base = api
         .reader
         .store
@@ -77,17 +72,11 @@ pub(super) async fn remove(
         .get(shape.storage, key)
         .map_err(Status::internal)?;
     for _ in 0..ATTEMPTS_MAX {
-        let current = base.ok_or_else(missing)?;
+        let current = base.ok_or_else(|| target.not_found())?;
         let old = object::of_stored(&current, shape)?;
         check_preconditions(resource, name, &old, options)?;
-        let namespace = Some(object::meta(&old, "namespace")).filter(|namespace| !namespace.is_empty());
-        let context = Context {
-            now_s: object::now_s(),
-            namespace,
-            name: Some(name),
-        };
-        let deletion = resources::prepare_delete(shape, &old, &options.request(), &context)
-            .map_err(|refusal| commit::refused(info, name, refusal))?;
+        let deletion = resources::prepare_delete(shape, &old, &options.request(), &target.context())
+            .map_err(|refusal| commit::refused(resource, name, refusal))?;
         if options.dry_run {
             return Ok(match deletion {
                 Deletion::Remove(value) => Deleted::Gone(Final::Tree(value)),
@@ -131,7 +120,7 @@ pub(super) async fn remove(
             Err(Refused::Status(status)) => return Err(status),
         }
     }
-    Err(Status::modified(resource.group, resource.plural, name))
+    Err(target.modified())
 }
 
 fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &DeleteOptions) -> Result<(), Status> {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::delete;
 use super::options::{DeleteOptions, WriteOptions};
+use super::target::Target;
 use super::update::{self, Edited};
 use super::{create, object, reply};
 use crate::api::Api;
@@ -43,8 +44,10 @@ pub(super) async fn evict(
         revision: text(&asked["preconditions"]["resourceVersion"]),
         ..DeleteOptions::default()
     };
-    let mut target = info.clone();
-    target.subresource = None;
+    let target = Target {
+        subresource: None,
+        ..Target::of(info)
+    };
     let found = api
         .reader
         .store
@@ -73,7 +76,7 @@ pub(super) async fn evict(
             note(api, info).await?;
         }
     }
-    delete::remove(api, &target, name, &info.key(), &deletion).await?;
+    delete::remove(api, &target, &deletion).await?;
     Ok(reply::created())
 }
 
@@ -141,10 +144,12 @@ fn selects(selector: &Value, labels: &Value) -> bool {
 /// Takes one disruption from a budget.
 async fn take(api: &Api, info: &RequestInfo, pod: &str, budget: &str, dry_run: bool) -> Result<(), Status> {
     let resource = resources::find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::method_not_allowed)?;
-    let mut target = info.clone();
-    target.resource = resource;
-    target.subresource = resource.subresource("status");
-    target.name = Some(budget.to_owned());
+    let target = Target {
+        resource,
+        subresource: Some("status"),
+        namespace: info.namespace.clone(),
+        name: budget.to_owned(),
+    };
     let edit = |old: &Value| {
         let status = &old["status"];
         let number = |field: &str| status[field].as_i64().unwrap_or(0);
@@ -195,8 +200,10 @@ async fn take(api: &Api, info: &RequestInfo, pod: &str, budget: &str, dry_run: b
 
 /// Notes in the Pod's conditions why it goes.
 async fn note(api: &Api, info: &RequestInfo) -> Result<(), Status> {
-    let mut target = info.clone();
-    target.subresource = info.resource.subresource("status");
+    let target = Target {
+        subresource: Some("status"),
+        ..Target::of(info)
+    };
     let edit = |old: &Value| {
         let condition = serde_json::json!({
             "type": "DisruptionTarget",

@@ -10,6 +10,7 @@
 //! | `reply` | the answer |
 
 mod binding;
+mod clearing;
 mod collection;
 mod commit;
 mod create;
@@ -23,6 +24,7 @@ mod reply;
 mod reviews;
 mod rules;
 mod scale;
+mod target;
 mod update;
 
 use std::sync::Arc;
@@ -38,6 +40,7 @@ use crate::schema::Syntax;
 use options::{DeleteOptions, WriteOptions};
 use payload::PatchType;
 
+pub(super) use clearing::run as clear_namespaces;
 pub(super) use scale::get as get_scale;
 
 /// Answers a request that changes something.

@@ -5,6 +5,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::options::WriteOptions;
+use super::target::Target;
 use super::update::{self, Changed, Edited};
 use super::{commit, create, object, reply};
 use crate::api::Api;
@@ -44,7 +45,7 @@ pub(super) async fn put(
     create::check_place(info, &decoded.value)?;
     let wanted = update::revision_of(&decoded.value)?;
     let edit = |old: &Value| scaled(info, old, &decoded.value, wanted, Vec::new());
-    let (changed, mut warnings) = update::change(api, info, options.dry_run, edit).await?;
+    let (changed, mut warnings) = update::change(api, &Target::of(info), options.dry_run, edit).await?;
     warnings.extend(decoded.warnings.iter().cloned());
     answer(info, changed, &warnings)
 }
@@ -70,7 +71,7 @@ pub(super) async fn patch(
         };
         scaled(info, old, &patched.value, wanted, patched.warnings)
     };
-    let (changed, warnings) = update::change(api, info, options.dry_run, edit).await?;
+    let (changed, warnings) = update::change(api, &Target::of(info), options.dry_run, edit).await?;
     answer(info, changed, &warnings)
 }
 
@@ -94,7 +95,7 @@ fn scaled(
     let value = apply_scale(info.resource, parent, scale).map_err(|refusal| match refusal {
         // The fields that break rules are those of the Scale.
         Refusal::Invalid(errors) => Status::invalid("autoscaling", "Scale", name, commit::causes(errors)),
-        refusal => commit::refused(info, name, refusal),
+        refusal => commit::refused(info.resource, name, refusal),
     })?;
     Ok(Edited {
         value,

@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::options::WriteOptions;
+use super::target::Target;
 use super::{create, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::{Cause, Status};
 use crate::patch::{self, PatchError, PatchKind};
-use crate::resources::{self, Context};
+use crate::resources;
 use crate::schema::{Schema, Syntax};
 use crate::store::{Change, Object, Precondition};
 
@@ -95,7 +96,7 @@ pub(super) async fn put(
             warnings: Vec::new(),
         })
     };
-    let (changed, mut warnings) = change(api, info, options.dry_run, edit).await?;
+    let (changed, mut warnings) = change(api, &Target::of(info), options.dry_run, edit).await?;
     warnings.splice(0..0, decoded.warnings.iter().cloned());
     answer(info, changed, &warnings)
 }
@@ -124,7 +125,7 @@ pub(super) async fn patch(
             warnings: patched.warnings,
         })
     };
-    let (changed, warnings) = change(api, info, options.dry_run, edit).await?;
+    let (changed, warnings) = change(api, &Target::of(info), options.dry_run, edit).await?;
     answer(info, changed, &warnings)
 }
 
@@ -187,15 +188,13 @@ pub(super) fn revision_of(value: &Value) -> Result<Option<u64>, Status> {
 /// another writer was faster, unless the client named the revision. Completes a deletion whose last finalizer went.
 pub(super) async fn change(
     api: &Api,
-    info: &RequestInfo,
+    target: &Target,
     dry_run: bool,
     edit: impl Fn(&Value) -> Result<Edited, Status>,
 ) -> Result<(Changed, Vec<String>), Status> {
-    let resource = info.resource;
+    let resource = target.resource;
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
-    let key = info.key();
-    let name = info.name.as_deref().unwrap_or("");
-    let missing = || Status::not_found(resource.group, resource.plural, name);
+    let key = target.key();
     let mut base = api
         .reader
         .store
@@ -203,7 +202,7 @@ pub(super) async fn change(
         .get(shape.storage, &key)
         .map_err(Status::internal)?;
     for _ in 0..ATTEMPTS_MAX {
-        let current = base.ok_or_else(missing)?;
+        let current = base.ok_or_else(|| target.not_found())?;
         let old = object::of_stored(&current, shape)?;
         let shown = object::in_version(resource, old.clone());
         let Edited {
@@ -212,16 +211,11 @@ pub(super) async fn change(
             mut warnings,
         } = edit(&shown)?;
         if revision.is_some_and(|revision| revision != current.revision()) {
-            return Err(Status::modified(resource.group, resource.plural, name));
+            return Err(target.modified());
         }
         let mut new = resources::to_stored(resource, value);
-        let context = Context {
-            now_s: object::now_s(),
-            namespace: info.namespace.as_deref(),
-            name: info.name.as_deref(),
-        };
-        let told = resources::prepare_update(shape, info.subresource.map(|sub| sub.name), &old, &mut new, &context)
-            .map_err(|refusal| commit::refused(info, name, refusal))?;
+        let told = resources::prepare_update(shape, target.subresource, &old, &mut new, &target.context())
+            .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
         warnings.extend(told);
         let revision_text = current.revision().to_string();
         if dry_run {
@@ -246,11 +240,11 @@ pub(super) async fn change(
             }
             Ok(written) => return Ok((Changed::Stored(written.object), warnings)),
             Err(Refused::Conflict(_)) if revision.is_some() => {
-                return Err(Status::modified(resource.group, resource.plural, name));
+                return Err(target.modified());
             }
             Err(Refused::Conflict(now)) => base = now,
             Err(Refused::Status(status)) => return Err(status),
         }
     }
-    Err(Status::modified(resource.group, resource.plural, name))
+    Err(target.modified())
 }

@@ -1,0 +1,64 @@
+//! The object that a write is about.
+
+use crate::api::request::RequestInfo;
+use crate::api::status::Status;
+use crate::resources::{Context, Resource};
+
+use super::object;
+
+/// An object by its place, with the subresource that is written, if any.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub resource: &'static Resource,
+    pub subresource: Option<&'static str>,
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl Target {
+    /// What a request for one object names.
+    pub(super) fn of(info: &RequestInfo) -> Self {
+        Self {
+            resource: info.resource,
+            subresource: info.subresource.map(|sub| sub.name),
+            namespace: info.namespace.clone(),
+            name: info.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The object of `resource` under this key of the store.
+    pub(super) fn at(resource: &'static Resource, key: &str) -> Self {
+        let (namespace, name) = match key.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name),
+            None => (None, key),
+        };
+        Self {
+            resource,
+            subresource: None,
+            namespace,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Its key in the store.
+    pub(super) fn key(&self) -> String {
+        self.resource.key(self.namespace.as_deref(), &self.name)
+    }
+
+    /// What strategies may know.
+    pub(super) fn context(&self) -> Context<'_> {
+        Context {
+            now_s: object::now_s(),
+            namespace: self.namespace.as_deref(),
+            name: Some(&self.name),
+        }
+    }
+
+    pub(super) fn not_found(&self) -> Status {
+        Status::not_found(self.resource.group, self.resource.plural, &self.name)
+    }
+
+    pub(super) fn modified(&self) -> Status {
+        Status::modified(self.resource.group, self.resource.plural, &self.name)
+    }
+}
