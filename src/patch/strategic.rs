@@ -191,7 +191,7 @@ fn merge_lists(
     let Some(first) = from.first().or(with.first()) else {
         return Ok(from);
     };
-    if from.iter().chain(&with).any(|item| item.is_array()) {
+    if from.iter().chain(&with).any(Value::is_array) {
         return Err(PatchError::NotApplicable("lists of lists are not supported".to_owned()));
     }
     if !first.is_object() {

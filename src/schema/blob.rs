@@ -4,6 +4,7 @@
 //! embeds it. Nothing is copied to the heap: what the accessors return points into the block. The layout is described in
 //! `blob/layout.rs`.
 
+#[allow(dead_code)] // what only the writer uses
 pub(crate) mod layout;
 
 use layout::{CHUNK_LEN, FIELD_LEN, KIND_LEN, MAGIC, PATH_LEN, SCHEMA_LEN, TYPE_LEN, VERSION};
@@ -24,6 +25,8 @@ pub(crate) const BUILT_IN: Blob<'static> = Blob {
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/schemas.blob")),
 };
 
+const _: () = assert!(BUILT_IN.is_sound(), "build.rs and this code agree on the layout");
+
 /// The six counts and seven offsets of the header, by position.
 #[derive(Clone, Copy)]
 enum Region {
@@ -42,7 +45,7 @@ impl<'a> Blob<'a> {
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    fn u32(self, at: usize) -> u32 {
+    const fn u32(self, at: usize) -> u32 {
         u32::from_le_bytes([
             self.bytes[at],
             self.bytes[at + 1],
@@ -164,7 +167,7 @@ impl<'a> Blob<'a> {
     }
 
     /// Whether the header is the one this code reads and the length is right.
-    pub(crate) fn is_sound(self) -> bool {
+    const fn is_sound(self) -> bool {
         self.bytes.len() > layout::HEADER_LEN
             && self.u32(0) == MAGIC
             && self.u32(4) == VERSION

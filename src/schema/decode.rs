@@ -5,6 +5,7 @@ use super::shape::{Schema, Type};
 use super::walk::{Outcome, Walker, Wording};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// The query parameter `fieldValidation`: what is done about unknown and duplicate fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,7 +101,7 @@ pub fn decode_as(
     let (mut value, findings) = match read(body, syntax, schema, attentive) {
         Outcome::Value(Value::Null, findings) => (Value::Object(Map::new()), findings),
         Outcome::Value(value, findings) => (value, findings),
-        Outcome::WrongType(text) => return Err(refuse(body, syntax, expected, schema, text)),
+        Outcome::WrongType(text) => return Err(refuse(body, syntax, expected, &text)),
         Outcome::Malformed(text) => return Err(unrecognized(expected, body, &parse_error(syntax, &text))),
     };
     let api_version = api_version(expected);
@@ -286,7 +287,10 @@ fn unrecognized(expected: &Expected<'_>, body: &[u8], why: &str) -> Rejected {
     let summary = match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(cut)),
-        Some(_) => cut.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + dots,
+        Some(_) => cut.iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        }) + dots,
     };
     Rejected {
         message: format!(
@@ -297,14 +301,14 @@ fn unrecognized(expected: &Expected<'_>, body: &[u8], why: &str) -> Rejected {
 }
 
 /// A wrong type was found; says so, unless what is wrong is the head of the object.
-fn refuse(body: &[u8], syntax: Syntax, expected: &Expected<'_>, schema: Schema<'_>, text: String) -> Rejected {
+fn refuse(body: &[u8], syntax: Syntax, expected: &Expected<'_>, text: &str) -> Rejected {
     const HEAD: &str =
         r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     let Outcome::Value(value, _) = (match syntax {
         Syntax::Json => read_json(body, Type::Any, false),
         Syntax::Yaml => read_yaml(body, Type::Any, false),
     }) else {
-        return cannot_be_handled(expected, expected.version, expected.kind, &text);
+        return cannot_be_handled(expected, expected.version, expected.kind, text);
     };
     let Some(object) = value.as_object() else {
         let why = format!(
@@ -329,8 +333,7 @@ fn refuse(body: &[u8], syntax: Syntax, expected: &Expected<'_>, schema: Schema<'
         said("kind").unwrap_or(expected.kind),
     );
     if version == api_version && kind == expected.kind {
-        let _ = schema;
-        return cannot_be_handled(expected, expected.version, expected.kind, &text);
+        return cannot_be_handled(expected, expected.version, expected.kind, text);
     }
     foreign(body, syntax, expected, version, kind)
 }

@@ -13,13 +13,3 @@ mod walk;
 pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
 pub(crate) use decode::{decode_object, decode_value, go_word};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_built_in_blob_is_the_one_this_code_reads() {
-        assert!(blob::BUILT_IN.is_sound());
-    }
-}

@@ -84,7 +84,7 @@ pub(crate) fn base64(text: &str) -> Result<Option<String>, String> {
 
 /// RFC 3339 in UTC with seconds, as kube-apiserver writes what it was given.
 pub(crate) fn time(text: &str) -> Result<String, String> {
-    let (timestamp, _) = rfc3339(text, "2006-01-02T15:04:05Z07:00", false)?;
+    let timestamp = rfc3339(text, "2006-01-02T15:04:05Z07:00", false)?;
     let mut canonical = String::with_capacity(20);
     let _ = write!(canonical, "{}", timestamp.strftime("%Y-%m-%dT%H:%M:%SZ"));
     Ok(canonical)
@@ -92,14 +92,14 @@ pub(crate) fn time(text: &str) -> Result<String, String> {
 
 /// RFC 3339 in UTC with microseconds.
 pub(crate) fn micro_time(text: &str) -> Result<String, String> {
-    let (timestamp, _) = rfc3339(text, "2006-01-02T15:04:05.000000Z07:00", true)?;
+    let timestamp = rfc3339(text, "2006-01-02T15:04:05.000000Z07:00", true)?;
     let mut canonical = String::with_capacity(27);
     let _ = write!(canonical, "{}", timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ"));
     Ok(canonical)
 }
 
 /// Reads RFC 3339 step by step, so that the text of an error names the step as Go does.
-fn rfc3339(text: &str, layout: &str, micro: bool) -> Result<(jiff::Timestamp, ()), String> {
+fn rfc3339(text: &str, layout: &str, micro: bool) -> Result<jiff::Timestamp, String> {
     let cannot = |rest: &str, step: &str| {
         format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{step}\"")
     };
@@ -153,7 +153,6 @@ fn rfc3339(text: &str, layout: &str, micro: bool) -> Result<(jiff::Timestamp, ()
     let offset = jiff::tz::Offset::from_seconds(offset).map_err(|_| range("time zone offset hour"))?;
     offset
         .to_timestamp(time)
-        .map(|timestamp| (timestamp, ()))
         .map_err(|_| range("year"))
 }
 

@@ -8,7 +8,7 @@ use super::scalar;
 use super::shape::{Field, Schema, Shape, Type};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// Findings beyond this number are not kept, as upstream.
 const FINDINGS_MAX: usize = 100;
@@ -146,7 +146,7 @@ fn push_step(text: &mut String, step: &Step<'_>) {
         Step::Field(name) => name,
         Step::Key(name) => name.as_str(),
         Step::Index(index) => {
-            text.push_str(&format!("[{index}]"));
+            let _ = write!(text, "[{index}]");
             return;
         }
     };
@@ -421,9 +421,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         match (self.ty, self.shape()) {
             // The converter takes a float that is whole.
             (Type::Integer(_), _) if self.walker.wording == Wording::Converter => {
-                let whole = value as i64;
-                if whole as f64 == value {
-                    self.integer(whole.into())
+                if value.fract().abs() < f64::EPSILON {
+                    self.integer((value as i64).into())
                 } else {
                     self.wrong("float")
                 }
@@ -560,7 +559,7 @@ impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
     }
 }
 
-impl<'de, 'a> Visitor<'de> for KeySeed<'a> {
+impl<'a> Visitor<'_> for KeySeed<'a> {
     type Value = Key<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

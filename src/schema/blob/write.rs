@@ -83,7 +83,9 @@ pub(crate) fn write(source: &Source, deflate: impl Fn(&[u8]) -> Vec<u8>) -> Resu
                 .map_or(shape::STRUCT, |(_, shape)| *shape),
         );
         schemas.push(u8::from(schema.marks.get("map").is_some_and(|map| map == "atomic")) * SCHEMA_MAP_ATOMIC);
-        described.iter().for_each(|part| put_u16(&mut schemas, *part));
+        for part in described {
+            put_u16(&mut schemas, part);
+        }
         let ty = match &schema.ty {
             Some(ty) => writer.ty(ty)?,
             None => writer.ty(&TypeSource::Scalar {
@@ -165,7 +167,9 @@ fn assemble(writer: &Writer<'_>, regions: [Vec<u8>; 4], deflate: impl Fn(&[u8]) 
         at += deflated.len();
     }
     blob.extend_from_slice(&writer.text);
-    chunks.iter().for_each(|chunk| blob.extend_from_slice(chunk));
+    for chunk in &chunks {
+        blob.extend_from_slice(chunk);
+    }
     assert_eq!(blob.len(), length, "regions fill the blob exactly");
     blob
 }
@@ -294,7 +298,9 @@ impl<'s> Writer<'s> {
             let at = self.text(mark(key))?;
             put_u32(out, at);
         }
-        described.iter().for_each(|part| put_u16(out, *part));
+        for part in described {
+            put_u16(out, part);
+        }
         put_u16(out, 0);
         Ok(())
     }

@@ -147,7 +147,7 @@ pub fn v2_protobuf() -> Document {
 /// All paths, by path.
 fn v2_paths() -> Vec<Path> {
     let mut paths: Vec<Path> = operations::documents().into_values().flatten().collect();
-    paths.sort_by(|a, b| a.path.cmp(&b.path));
+    paths.sort_by(|a, b| a.template.cmp(&b.template));
     paths
 }
 

@@ -119,7 +119,7 @@ pub(super) struct Operation {
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     /// `/api/v1/namespaces/{namespace}/pods/{name}`
-    pub(super) path: String,
+    pub(super) template: String,
     /// Names of the parameters in the path.
     pub(super) names: Vec<&'static str>,
     /// Whether every operation takes `pretty`.
@@ -174,7 +174,7 @@ pub(super) fn documents() -> BTreeMap<String, Vec<Path>> {
         };
         let path = format!("/{key}/");
         let path = Path {
-            path,
+            template: path,
             names: Vec::new(),
             pretty: false,
             kind: "",
@@ -183,7 +183,7 @@ pub(super) fn documents() -> BTreeMap<String, Vec<Path>> {
         documents.entry(key).or_default().push(path);
     }
     for document in documents.values_mut() {
-        document.sort_by(|a, b| a.path.cmp(&b.path));
+        document.sort_by(|a, b| a.template.cmp(&b.template));
     }
     documents
 }
@@ -297,7 +297,7 @@ fn path(entry: &PathEntry<'static>, place: &Place, resource: &Resource, path: St
     }
     let pretty = operations.iter().all(|operation| operation.action != "connect");
     Path {
-        path,
+        template: path,
         names,
         pretty,
         kind: entry.kind,

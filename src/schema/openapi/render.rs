@@ -29,7 +29,7 @@ pub(super) fn v3(paths: &[Path], out: &mut impl Write) -> io::Result<()> {
     )?;
     object(
         out,
-        paths.iter().map(|path| (path.path.as_str(), item(path, Version::V3))),
+        paths.iter().map(|path| (path.template.as_str(), item(path, Version::V3))),
     )?;
     write!(out, "}}")
 }
@@ -43,7 +43,7 @@ pub(super) fn v2<'p>(paths: impl Iterator<Item = &'p Path> + Clone, out: &mut im
         definitions().map(|item| (item.name(), schema(item, Version::V2, &mut texts))),
     )?;
     write!(out, ",\"info\":{},\"paths\":", info())?;
-    object(out, paths.map(|path| (path.path.as_str(), item(path, Version::V2))))?;
+    object(out, paths.map(|path| (path.template.as_str(), item(path, Version::V2))))?;
     write!(
         out,
         ",\"security\":[{{\"BearerToken\":[]}}],\"securityDefinitions\":{},\"swagger\":\"2.0\"}}",
@@ -56,7 +56,7 @@ pub(super) fn v2_protobuf<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<u8> 
     let mut texts = Descriptions::new(BUILT_IN);
     let mut document = protobuf::Document::new(&info(), &security());
     for path in paths {
-        document.path(&path.path, &item(path, Version::V2));
+        document.path(&path.template, &item(path, Version::V2));
     }
     for definition in definitions() {
         document.definition(definition.name(), &schema(definition, Version::V2, &mut texts));
