@@ -9,6 +9,7 @@ mod apps;
 mod archiver;
 mod batch;
 mod canonical;
+pub mod convert;
 mod core;
 mod declaration;
 mod deletion;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::allocation::Allocations;
-use super::{Context, Refusal, canonicalize, find, prepare_create};
+use super::{Context, Refusal, canonicalize, convert, find, prepare_create};
 
 /// Recordings that rest on what is not this module's: admission plugins that look at other objects, allocated addresses,
 /// controllers of the API server itself.
@@ -22,8 +22,6 @@ const NOT_OURS: &[&str] = &[
     "update/service-allocation",
     // A null inside a map is an empty text; decoding knows.
     "defaults/secret-forms.json#1",
-    // Kept in another shape.
-    "defaults/min-horizontalpodautoscalers-v1",
     "errors/validating-policy",
     "errors/bad-options",
 ];
@@ -70,7 +68,10 @@ fn difference(recorded: &Value) -> Option<String> {
         namespace: resource.namespaced.then_some("space"),
         name: None,
     };
-    let mut made = prepare_create(resource, &mut object, &context);
+    convert::to_stored(resource, &mut object);
+    let shape = resource.stored_shape().unwrap_or(resource);
+    let mut made = prepare_create(shape, &mut object, &context);
+    convert::from_stored(resource, &mut object);
     if made.is_ok() && resource.storage == "services" {
         let allocated = Allocations::default().allocate(&mut object, None, false);
         made = made.and_then(|warnings| allocated.map(|()| warnings));

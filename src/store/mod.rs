@@ -34,9 +34,9 @@ mod object;
 mod options;
 mod past;
 mod postings;
+mod queue;
 #[cfg(test)]
 mod reads_against_model;
-mod queue;
 mod recovery;
 mod resource_view;
 mod rotate;
@@ -53,8 +53,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
-pub use follow::Follower;
 pub use flatkube_format::object::Prepared;
+pub use follow::Follower;
 pub use listing::{Listing, Range, Run, ShelvedRun};
 pub use log::{Entry, EntryList, Log, RecordRef};
 pub use map::Map;
@@ -94,13 +94,27 @@ impl Store {
             std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
                 OpenError::ReadOnly { directory: directory() }
             }
-            _ => OpenError::Io { action: "lock it", file: directory(), source },
+            _ => OpenError::Io {
+                action: "lock it",
+                file: directory(),
+                source,
+            },
         })?;
-        let recovery::Recovered { engine, active, spare, revision } = recovery::recover(disk.clone(), options)?;
+        let recovery::Recovered {
+            engine,
+            active,
+            spare,
+            revision,
+        } = recovery::recover(disk.clone(), options)?;
         let engine = Arc::new(engine);
         let committer = Committer::new(engine.clone(), active, spare, revision);
         let threads = vec![spawn("committer", &disk, move || drop(committer.run()))?];
-        Ok(Arc::new(Store { engine, archiver, threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) }))
+        Ok(Arc::new(Store {
+            engine,
+            archiver,
+            threads: Mutex::new(threads),
+            lock: Mutex::new(Some(lock)),
+        }))
     }
 
     /// The newest published view. One atomic load.
@@ -191,10 +205,12 @@ impl std::fmt::Debug for Store {
 }
 
 fn spawn(name: &str, disk: &Arc<dyn Disk>, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|source| OpenError::Io {
-        action: "start a thread for it",
-        file: disk.path(""),
-        source,
-    })
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|source| OpenError::Io {
+            action: "start a thread for it",
+            file: disk.path(""),
+            source,
+        })
 }
-
