@@ -68,10 +68,10 @@ fn difference(recorded: &Value) -> Option<String> {
         namespace: resource.namespaced.then_some("space"),
         name: None,
     };
-    convert::to_stored(resource, &mut object);
+    let mut object = convert::to_stored(resource, object);
     let shape = resource.stored_shape().unwrap_or(resource);
     let mut made = prepare_create(shape, &mut object, &context);
-    convert::from_stored(resource, &mut object);
+    let mut object = convert::from_stored(resource, object);
     if made.is_ok() && resource.storage == "services" {
         let allocated = Allocations::default().allocate(&mut object, None, false);
         made = made.and_then(|warnings| allocated.map(|()| warnings));

@@ -287,10 +287,12 @@ fn unrecognized(expected: &Expected<'_>, body: &[u8], why: &str) -> Rejected {
     let summary = match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(cut)),
-        Some(_) => cut.iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        }) + dots,
+        Some(_) => {
+            cut.iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            }) + dots
+        }
     };
     Rejected {
         message: format!(

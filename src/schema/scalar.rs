@@ -151,9 +151,7 @@ fn rfc3339(text: &str, layout: &str, micro: bool) -> Result<jiff::Timestamp, Str
     let date = jiff::civil::Date::new(year, month as i8, day as i8).map_err(|_| range("day"))?;
     let time = date.at(hour as i8, minute as i8, second as i8, nanoseconds);
     let offset = jiff::tz::Offset::from_seconds(offset).map_err(|_| range("time zone offset hour"))?;
-    offset
-        .to_timestamp(time)
-        .map_err(|_| range("year"))
+    offset.to_timestamp(time).map_err(|_| range("year"))
 }
 
 /// Seconds east of UTC of `Z` or `+07:00`.

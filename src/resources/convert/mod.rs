@@ -6,61 +6,36 @@ mod events;
 
 use serde_json::Value;
 
-use super::{EncodeError, Resource, canonicalize};
+use super::{Resource, canonicalize};
 
 /// Whether objects of this resource are stored in another shape.
-pub fn converts(resource: &Resource) -> bool {
+pub fn has_other_shape(resource: &Resource) -> bool {
     resource
         .stored_shape()
         .is_some_and(|stored| !std::ptr::eq(stored, resource))
 }
 
-/// Brings an object from the shape of `resource` into the stored one; nothing to do for most kinds.
-pub fn to_stored(resource: &Resource, object: &mut Value) {
+/// Brings an object from the shape of `resource` into the stored one. Other resources' objects come back as they are.
+pub fn to_stored(resource: &Resource, mut object: Value) -> Value {
     match (resource.group, resource.version, resource.plural) {
-        ("events.k8s.io", "v1", "events") => events::to_core(object),
-        ("autoscaling", "v1", "horizontalpodautoscalers") => autoscalers::to_v2(object),
-        _ => return,
+        ("events.k8s.io", "v1", "events") => events::to_core(&mut object),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => autoscalers::to_v2(&mut object),
+        _ => return object,
     }
-    set_type(resource.stored_shape(), object);
+    set_type(resource.stored_shape(), &mut object);
+    object
 }
 
-/// Brings an object from the stored shape into that of `resource`; nothing to do for most kinds.
-pub fn from_stored(resource: &Resource, object: &mut Value) {
+/// Brings an object from the stored shape into that of `resource`. Other resources' objects come back as they are.
+pub fn from_stored(resource: &Resource, mut object: Value) -> Value {
     match (resource.group, resource.version, resource.plural) {
-        ("events.k8s.io", "v1", "events") => events::from_core(object),
-        ("autoscaling", "v1", "horizontalpodautoscalers") => autoscalers::to_v1(object),
-        _ => return,
+        ("events.k8s.io", "v1", "events") => events::from_core(&mut object),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => autoscalers::to_v1(&mut object),
+        _ => return object,
     }
-    canonicalize(resource, object);
-    set_type(Some(resource), object);
-}
-
-/// [`from_stored`] on the JSON of a stored object, which is read and written again: `{"metadata":{…`, as items of lists
-/// are.
-pub fn from_stored_json(resource: &Resource, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
-    let malformed = |_| EncodeError::Malformed {
-        offset: 0,
-        expected: "JSON",
-    };
-    let mut object: Value = serde_json::from_slice(json).map_err(malformed)?;
-    from_stored(resource, &mut object);
-    let fields = object.as_object_mut().ok_or(EncodeError::NotAnObject)?;
-    let metadata = fields
-        .remove("metadata")
-        .unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-    let mut out = b"{\"metadata\":".to_vec();
-    out.extend_from_slice(metadata.to_string().as_bytes());
-    for (name, value) in fields {
-        if name != "kind" && name != "apiVersion" {
-            out.push(b',');
-            out.extend_from_slice(Value::from(name.as_str()).to_string().as_bytes());
-            out.push(b':');
-            out.extend_from_slice(value.to_string().as_bytes());
-        }
-    }
-    out.push(b'}');
-    Ok(out)
+    canonicalize(resource, &mut object);
+    set_type(Some(resource), &mut object);
+    object
 }
 
 fn set_type(resource: Option<&Resource>, object: &mut Value) {

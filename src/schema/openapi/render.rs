@@ -29,7 +29,9 @@ pub(super) fn v3(paths: &[Path], out: &mut impl Write) -> io::Result<()> {
     )?;
     object(
         out,
-        paths.iter().map(|path| (path.template.as_str(), item(path, Version::V3))),
+        paths
+            .iter()
+            .map(|path| (path.template.as_str(), item(path, Version::V3))),
     )?;
     write!(out, "}}")
 }
