@@ -141,7 +141,9 @@ mod tests {
         hashes.dedup();
         assert_eq!(hashes.len(), count);
         // and the halves are as good as the whole: they are spread
-        hashes.iter_mut().for_each(|hash| *hash >>= 32);
+        for hash in &mut hashes {
+            *hash >>= 32;
+        }
         hashes.dedup();
         assert!(
             count - hashes.len() < 40,

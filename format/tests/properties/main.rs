@@ -4,5 +4,6 @@ mod arbitrary_bytes;
 mod damage;
 mod exercise;
 mod generate;
+mod refusals;
 mod round_trip;
 mod specimens;
