@@ -119,18 +119,30 @@ impl<'a> Blob<'a> {
         (self.bytes[at], self.bytes[at + 1], self.u16(at + 2))
     }
 
-    pub(crate) fn kind_count(self) -> u16 {
-        self.count(Region::Kinds) as u16
+    /// Number of the schema of a kind. O(log n).
+    pub(crate) fn schema_of_kind(self, group: &str, version: &str, kind: &str) -> Option<u16> {
+        let start = self.start(Region::Kinds);
+        let text = |i: usize, offset: usize| self.text_bytes_at(start + i * KIND_LEN + offset);
+        let found = binary_search(self.count(Region::Kinds), |i| {
+            (text(i, 8), text(i, 0), text(i, 4)).cmp(&(kind.as_bytes(), group.as_bytes(), version.as_bytes()))
+        });
+        found.map(|i| self.u16(start + i * KIND_LEN + 12))
     }
 
-    /// Group, version, kind and schema number of kind number `number`.
-    pub(crate) fn kind(self, number: u16) -> KindEntry<'a> {
-        let at = self.start(Region::Kinds) + number as usize * KIND_LEN;
+    /// The kinds whose schema is number `schema`. O(number of kinds).
+    pub(crate) fn kinds_of(self, schema: u16) -> impl Iterator<Item = KindEntry<'a>> + use<'a> {
+        let start = self.start(Region::Kinds);
+        (0..self.count(Region::Kinds))
+            .filter(move |i| self.u16(start + i * KIND_LEN + 12) == schema)
+            .map(move |i| self.kind(i))
+    }
+
+    fn kind(self, number: usize) -> KindEntry<'a> {
+        let at = self.start(Region::Kinds) + number * KIND_LEN;
         KindEntry {
             group: self.text_at(at),
             version: self.text_at(at + 4),
             kind: self.text_at(at + 8),
-            schema: self.u16(at + 12),
         }
     }
 
@@ -228,11 +240,6 @@ impl<'a> SchemaEntry<'a> {
     pub(crate) fn union_json(self) -> &'a str {
         self.blob.text_at(self.at + 20)
     }
-    /// Numbers of the kinds that have this schema.
-    pub(crate) fn kinds(self) -> std::ops::Range<u16> {
-        let first = self.blob.u16(self.at + 24);
-        first..first + self.blob.u16(self.at + 26)
-    }
 }
 
 /// One field's entry.
@@ -289,7 +296,6 @@ pub(crate) struct KindEntry<'a> {
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
     pub(crate) kind: &'a str,
-    pub(crate) schema: u16,
 }
 
 /// One path's entry; bits of `actions` and `methods` as in `layout::ACTIONS` and `layout::METHODS`.

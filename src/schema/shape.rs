@@ -33,13 +33,7 @@ impl Schema<'static> {
     /// assert!(Schema::of("apps", "v7", "Deployment").is_none());
     /// ```
     pub fn of(group: &str, version: &str, kind: &str) -> Option<Schema<'static>> {
-        (0..BUILT_IN.kind_count())
-            .map(|number| BUILT_IN.kind(number))
-            .find(|entry| entry.kind == kind && entry.version == version && entry.group == group)
-            .map(|entry| Schema {
-                blob: BUILT_IN,
-                number: entry.schema,
-            })
+        BUILT_IN.schema_of_kind(group, version, kind).map(|number| Schema { blob: BUILT_IN, number })
     }
 
     /// The built-in schema of that name, such as `io.k8s.api.core.v1.Container`.
@@ -129,11 +123,7 @@ impl<'a> Schema<'a> {
 
     /// Group, version and kind of each kind that has this schema.
     pub fn kinds(self) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> + use<'a> {
-        let blob = self.blob;
-        blob.schema(self.number).kinds().map(move |number| {
-            let kind = blob.kind(number);
-            (kind.group, kind.version, kind.kind)
-        })
+        self.blob.kinds_of(self.number).map(|kind| (kind.group, kind.version, kind.kind))
     }
 
     /// Its description; inflates a chunk of the blob.
@@ -269,9 +259,14 @@ impl<'a> Field<'a> {
         Some(self.blob.field(self.number).merge_key()).filter(|key| !key.is_empty())
     }
 
+    /// Name of the Go type where it is not the one that the type on the wire has; empty otherwise.
+    pub(crate) fn go_mark(self) -> &'a str {
+        self.blob.field(self.number).go_type()
+    }
+
     /// The Go type, as error texts have it: `[]v1.Container`, `int32`, `v1.RestartPolicy`.
     pub fn go_type(self) -> String {
-        match self.blob.field(self.number).go_type() {
+        match self.go_mark() {
             "" => self.ty().go_name(),
             known => known.to_owned(),
         }

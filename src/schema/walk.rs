@@ -75,7 +75,7 @@ impl<'a> Walker<'a> {
         let result = Seed {
             walker: &mut self,
             ty,
-            field: None,
+            go: "",
         }
         .deserialize(source)
         .map_err(|error| error.to_string());
@@ -87,7 +87,7 @@ impl<'a> Walker<'a> {
         Seed {
             walker: self,
             ty,
-            field: None,
+            go: "",
         }
         .deserialize(source)
     }
@@ -116,12 +116,12 @@ impl<'a> Walker<'a> {
     }
 
     /// Notes a value of the wrong type. `found` is Go's word for what was found.
-    fn mismatch(&mut self, found: &str, ty: Type<'a>, field: Option<Field<'a>>) -> Result<Value, String> {
+    fn mismatch(&mut self, found: &str, ty: Type<'a>, go: &str) -> Result<Value, String> {
         if self.wording == Wording::Converter {
             return self.fail(converter_text(found, ty));
         }
         if self.wrong_type.is_none() {
-            let wanted = field.map_or_else(|| ty.go_name(), Field::go_type);
+            let wanted = if go.is_empty() { ty.go_name() } else { go.to_owned() };
             self.wrong_type = Some(match self.owner {
                 Some(owner) => format!(
                     "json: cannot unmarshal {found} into Go struct field {}.{} of type {wanted}",
@@ -185,8 +185,8 @@ fn converter_text(found: &str, ty: Type<'_>) -> String {
 struct Seed<'w, 'a> {
     walker: &'w mut Walker<'a>,
     ty: Type<'a>,
-    /// The field whose value this is, for the name of its Go type.
-    field: Option<Field<'a>>,
+    /// Name of the Go type, where it has one of its own.
+    go: &'a str,
 }
 
 impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
@@ -199,7 +199,7 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
 
 impl<'a> Seed<'_, 'a> {
     fn wrong<E: serde::de::Error>(self, found: &str) -> Result<Value, E> {
-        self.walker.mismatch(found, self.ty, self.field).map_err(E::custom)
+        self.walker.mismatch(found, self.ty, self.go).map_err(E::custom)
     }
 
     fn fail<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
@@ -288,7 +288,7 @@ impl<'a> Seed<'_, 'a> {
             let item = items.next_element_seed(Seed {
                 walker: self.walker,
                 ty: element,
-                field: None,
+                go: self.go.strip_prefix("[]").unwrap_or(""),
             })?;
             self.walker.path.pop();
             match item {
@@ -309,7 +309,7 @@ impl<'a> Seed<'_, 'a> {
             let value = entries.next_value_seed(Seed {
                 walker: self.walker,
                 ty: element,
-                field: None,
+                go: self.go.split_once(']').map_or("", |(_, element)| element),
             })?;
             self.walker.path.pop();
             let value = if value.is_null() && !matches!(element, Type::Any) {
@@ -349,7 +349,7 @@ impl<'a> Seed<'_, 'a> {
             let value = entries.next_value_seed(Seed {
                 walker,
                 ty: field.ty(),
-                field: Some(field),
+                go: field.go_mark(),
             })?;
             walker.fields.pop();
             walker.path.pop();
@@ -375,7 +375,7 @@ impl<'a> Seed<'_, 'a> {
         let result = inner(Seed {
             walker: self.walker,
             ty: self.ty,
-            field: self.field,
+            go: self.go,
         });
         self.walker.attentive = attentive;
         result
@@ -462,7 +462,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         let seed = Seed {
             walker,
             ty: self.ty,
-            field: self.field,
+            go: self.go,
         };
         let shape = seed.shape();
         let value = match (seed.ty, shape) {
@@ -490,7 +490,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         let seed = Seed {
             walker,
             ty: self.ty,
-            field: self.field,
+            go: self.go,
         };
         let value = match (seed.ty, seed.shape()) {
             (Type::Map(element), _) => seed.map(element.ty(), entries)?,

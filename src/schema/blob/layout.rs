@@ -8,12 +8,12 @@
 //! ```text
 //! header   magic u32, version u32, counts: schemas, fields, types, kinds, paths, chunks u32 each,
 //!          offsets: schemas, fields, types, kinds, paths, chunks, text u32 each, length u32
-//! schema   32 B: name text, first field u32, fields u16, shape u8, flags u8, description 3*u16, type u16,
-//!          union text, first kind u16, kinds u16, padding u32       sorted by name
+//! schema   24 B: name text, first field u32, fields u16, shape u8, flags u8, description 3*u16, type u16,
+//!          union text                                               sorted by name
 //! field    36 B: name text, type u16, list u8, flags u8, default text, enum text, keys text, merge key text,
 //!          Go type text, description 3*u16, padding u16             sorted by name within a schema
 //! type     4 B: kind u8, format u8, argument u16 (type of the element, or schema)
-//! kind     16 B: group text, version text, kind text, schema u16, padding u16   grouped by schema
+//! kind     16 B: group text, version text, kind text, schema u16, padding u16   sorted by kind, group, version
 //! path     24 B: path text, actions u16, methods u8, padding u8, group text, version text, kind text, padding u32
 //! chunk    12 B: offset u32 (in the blob), deflated length u32, inflated length u32
 //! ```
@@ -21,7 +21,7 @@
 pub(crate) const MAGIC: u32 = 0x4d48_5346; // "FSHM"
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const HEADER_LEN: usize = 4 * 16;
-pub(crate) const SCHEMA_LEN: usize = 32;
+pub(crate) const SCHEMA_LEN: usize = 24;
 pub(crate) const FIELD_LEN: usize = 36;
 pub(crate) const TYPE_LEN: usize = 4;
 pub(crate) const KIND_LEN: usize = 16;

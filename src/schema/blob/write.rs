@@ -67,12 +67,9 @@ pub(crate) fn write(source: &Source, deflate: impl Fn(&[u8]) -> Vec<u8>) -> Resu
     let mut writer = Writer::new(source);
     let mut schemas = Vec::new();
     let mut fields = Vec::new();
-    let mut kinds = Vec::new();
     let mut field_count: u32 = 0;
-    let mut kind_count: u16 = 0;
     for (name, schema) in &source.schemas {
         let described = writer.describe(&schema.description)?;
-        let mine: Vec<&KindSource> = source.kinds.iter().filter(|kind| kind.schema == *name).collect();
         put_u32(&mut schemas, writer.text(name)?);
         put_u32(&mut schemas, field_count);
         put_u16(&mut schemas, count(schema.fields.len(), name)?);
@@ -98,21 +95,20 @@ pub(crate) fn write(source: &Source, deflate: impl Fn(&[u8]) -> Vec<u8>) -> Resu
             &mut schemas,
             writer.text(schema.marks.get("union").map_or("", String::as_str))?,
         );
-        put_u16(&mut schemas, kind_count);
-        put_u16(&mut schemas, count(mine.len(), name)?);
-        put_u32(&mut schemas, 0);
-        for kind in mine {
-            put_u32(&mut kinds, writer.text(&kind.group)?);
-            put_u32(&mut kinds, writer.text(&kind.version)?);
-            put_u32(&mut kinds, writer.text(&kind.kind)?);
-            put_u16(&mut kinds, writer.schema(name)?);
-            put_u16(&mut kinds, 0);
-            kind_count += 1;
-        }
         for (field_name, field) in &schema.fields {
             writer.field(&mut fields, field_name, field)?;
             field_count += 1;
         }
+    }
+    let mut kinds = Vec::new();
+    let mut ordered: Vec<&KindSource> = source.kinds.iter().collect();
+    ordered.sort_by_key(|entry| (&entry.kind, &entry.group, &entry.version));
+    for entry in ordered {
+        for text in [&entry.group, &entry.version, &entry.kind] {
+            put_u32(&mut kinds, writer.text(text)?);
+        }
+        put_u16(&mut kinds, writer.schema(&entry.schema)?);
+        put_u16(&mut kinds, 0);
     }
     let mut paths = Vec::new();
     for path in &source.paths {

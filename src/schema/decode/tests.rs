@@ -148,6 +148,21 @@ fn wrong_types_are_refused_with_the_struct_the_path_and_the_type() {
             "bool into Go struct field ObjectMeta.metadata.finalizers of type string",
         ),
         (
+            &POD,
+            r#"{"spec":{"restartPolicy":5}}"#,
+            "number into Go struct field PodSpec.spec.restartPolicy of type v1.RestartPolicy",
+        ),
+        (
+            &POD,
+            r#"{"spec":{"containers":[{"securityContext":{"capabilities":{"add":[1]}}}]}}"#,
+            "number into Go struct field Capabilities.spec.containers.securityContext.capabilities.add of type v1.Capability",
+        ),
+        (
+            &POD,
+            r#"{"spec":{"containers":[{"resources":{"limits":"x"}}]}}"#,
+            "string into Go struct field ResourceRequirements.spec.containers.resources.limits of type v1.ResourceList",
+        ),
+        (
             &CONFIG_MAP,
             r#"{"data":[1],"immutable":"x"}"#,
             "array into Go struct field ConfigMap.data of type map[string]string",
