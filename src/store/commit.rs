@@ -23,16 +23,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flatkube_format::frame::{self, Kind, NewRecord, Previous};
+use flatkube_format::manifest::Manifest;
 use flatkube_format::segment::namespace_crc;
 use flatkube_format::{Reason, sidecar};
 
 use super::engine::{Counters, Engine};
 use super::error::{Damaged, WriteError};
+use super::files;
 use super::log::{Entry, RecordRef};
+use super::manifest::ReplaceError;
 use super::object::Object;
 use super::options::Durability;
 use super::queue::{Answer, Request, Taken};
 use super::rotate::{Active, RotateError, Spare, footer_growth};
+use super::shelving;
 use super::write::{Change, Precondition, Written};
 
 /// Bytes of the batch buffer that are kept between batches.
@@ -108,8 +112,8 @@ impl Committer {
         }
     }
 
-    /// Commits until the queue is closed. `true` if the store then ended in order.
-    pub(super) fn run(mut self) -> bool {
+    /// Commits until the queue is closed.
+    pub(super) fn run(mut self) {
         let mut waiting = VecDeque::new();
         loop {
             let idle = self.unmarked().then_some(self.engine.options.idle_marker);
@@ -403,6 +407,7 @@ impl Committer {
         let segment = self.active.segment.number();
         let mut working = engine.working();
         let log = working.view.log.clone();
+        let mut due = false;
         for staged in &self.staged {
             let at = RecordRef {
                 segment,
@@ -420,6 +425,7 @@ impl Committer {
                 offset: staged.offset,
                 namespace,
             });
+            due |= shelving::is_due(&engine.options, resource);
             self.active.indexed(&write.resource);
         }
         working.view.revision = self.revision;
@@ -438,6 +444,7 @@ impl Committer {
             }
         }
         engine.reached.ring(self.revision);
+        engine.signal.written(due);
         Ok(())
     }
 
@@ -491,36 +498,46 @@ impl Committer {
     }
 
     /// The end in order: everything synced, a marker, the manifest says clean.
-    fn finish(mut self) -> bool {
-        if self.engine.failure().is_some() {
-            return false;
+    fn finish(mut self) {
+        if self.engine.failure().is_none() {
+            // A failure was told by the hook.
+            let _ = self.end_in_order();
         }
-        let ended = (|| {
-            if self.engine.options.durability == Durability::Os {
-                self.sync()?;
-                self.active.synced = self.active.end;
+    }
+
+    fn end_in_order(&mut self) -> Result<(), String> {
+        if self.engine.options.durability == Durability::Os {
+            self.sync()?;
+            self.active.synced = self.active.end;
+            let view = self.engine.view();
+            for segment in view
+                .log
+                .segments()
+                .iter()
+                .filter(|segment| segment.seal_data().is_some())
+            {
+                let name = files::segment(segment.number().into());
+                let synced = self.engine.disk.open(&name).and_then(|file| file.sync_data());
+                synced.map_err(|error| self.engine.fail("sync the log", &error))?;
             }
-            if self.active.synced > self.active.marked {
-                self.append_marker()?;
-            }
-            if self.active.end > self.active.synced {
-                self.sync()?;
-            }
-            let mut manifest = self.engine.manifest.lock();
-            let next = flatkube_format::manifest::Manifest {
-                clean: true,
-                revision: self.revision,
-                ..manifest.clone()
-            };
-            match self.engine.manifest.replace(&mut manifest, next) {
-                // Without the mark the next start looks closer at the log; nothing is lost.
-                Ok(()) | Err(super::manifest::ReplaceError::NoSpace) => Ok(()),
-                Err(super::manifest::ReplaceError::Failed(error)) => {
-                    Err(self.engine.fail("replace the manifest", &error))
-                }
-            }
-        })();
-        ended.is_ok()
+        }
+        if self.active.synced > self.active.marked {
+            self.append_marker()?;
+        }
+        if self.active.end > self.active.synced {
+            self.sync()?;
+        }
+        let mut manifest = self.engine.manifest.lock();
+        let next = Manifest {
+            clean: true,
+            revision: self.revision,
+            ..manifest.clone()
+        };
+        match self.engine.manifest.replace(&mut manifest, next) {
+            // Without the mark the next start looks closer at the log; nothing is lost.
+            Ok(()) | Err(ReplaceError::NoSpace) => Ok(()),
+            Err(ReplaceError::Failed(error)) => Err(self.engine.fail("replace the manifest", &error)),
+        }
     }
 
     /// Seals the segment in use and goes on in a new one with room for `len` bytes.

@@ -13,6 +13,7 @@ use super::manifest::ManifestFile;
 use super::options::Options;
 use super::queue::Queue;
 use super::recovery::floor_of_every_resource;
+use super::shelving::Signal;
 use super::view::View;
 
 /// The heart of an open store.
@@ -24,6 +25,7 @@ pub(super) struct Engine {
     pub(super) options: Options,
     pub(super) manifest: ManifestFile,
     pub(super) queue: Queue,
+    pub(super) signal: Signal,
     pub(super) counters: Counters,
     /// What readers get.
     published: ArcSwap<View>,
@@ -77,6 +79,7 @@ impl Engine {
         let floor = floor_of_every_resource(&manifest.lock());
         Engine {
             queue: Queue::new(options.queue_bytes_max),
+            signal: Signal::default(),
             disk,
             options,
             counters: Counters::default(),

@@ -39,11 +39,13 @@ mod queue;
 mod reads_against_model;
 mod recovery;
 mod resource_view;
+mod retention;
 mod rotate;
 mod segment;
 mod selection;
 mod shelf_set;
 mod shelf_walk;
+mod shelving;
 mod stats;
 mod tree;
 mod view;
@@ -72,6 +74,7 @@ use bell::Listener;
 use commit::Committer;
 use disk::Disk;
 use engine::Engine;
+use shelving::Shelver;
 
 /// An open data directory.
 ///
@@ -79,6 +82,8 @@ use engine::Engine;
 pub struct Store {
     engine: Arc<Engine>,
     archiver: Arc<dyn Archiver>,
+    /// Held by the shelving thread, if there is one.
+    shelver: Arc<Mutex<Shelver>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The lock of the directory; released when the threads have ended.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
@@ -108,13 +113,15 @@ impl Store {
         } = recovery::recover(disk.clone(), options)?;
         let engine = Arc::new(engine);
         let committer = Committer::new(engine.clone(), active, spare, revision);
-        let threads = vec![spawn("committer", &disk, move || drop(committer.run()))?];
-        Ok(Arc::new(Store {
-            engine,
-            archiver,
-            threads: Mutex::new(threads),
-            lock: Mutex::new(Some(lock)),
-        }))
+        let mut threads = vec![spawn("committer", &disk, &engine, move || committer.run())?];
+        let shelver = Arc::new(Mutex::new(Shelver::new(engine.clone())));
+        if engine.options.background {
+            let shelver = shelver.clone();
+            let run = move || shelver.lock().unwrap_or_else(PoisonError::into_inner).run();
+            threads.push(spawn("shelving", &disk, &engine, run)?);
+        }
+        let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
+        Ok(Arc::new(Store { engine, archiver, shelver, threads, lock }))
     }
 
     /// The newest published view. One atomic load.
@@ -179,6 +186,7 @@ impl Store {
     /// Ends the store: nothing more is accepted, what is queued is committed, everything is synced and marked clean.
     /// Views stay readable. Blocks for a few syncs.
     pub fn close(&self) {
+        self.engine.signal.stop();
         self.engine.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -188,8 +196,15 @@ impl Store {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Does now what the background thread would do: shelves what is due (everything, if `all`), retires old segments.
-    pub fn maintain(&self, _all: bool) {}
+    /// Does now what the background thread would do: shelves what is due (everything, if `all`), retires old segments. For
+    /// stores without [`Options::background`]; does nothing for others.
+    pub fn maintain(&self, all: bool) {
+        if !self.engine.options.background {
+            let mut shelver = self.shelver.lock().unwrap_or_else(PoisonError::into_inner);
+            // Without space it is for the next call; a failure was told by the hook.
+            let _ = shelver.maintain(all);
+        }
+    }
 }
 
 impl Drop for Store {
@@ -204,13 +219,30 @@ impl std::fmt::Debug for Store {
     }
 }
 
-fn spawn(name: &str, disk: &Arc<dyn Disk>, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .map_err(|source| OpenError::Io {
-            action: "start a thread for it",
-            file: disk.path(""),
-            source,
-        })
+/// A thread of the store. If it panics, the store fails as it does when the disk fails: writers must not wait for ever.
+fn spawn(
+    name: &'static str,
+    disk: &Arc<dyn Disk>,
+    engine: &Arc<Engine>,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, OpenError> {
+    struct Guard(Arc<Engine>, &'static str);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.fail("go on", &format_args!("the {} thread panicked", self.1));
+                self.0.queue.abandon();
+            }
+        }
+    }
+    let guard = Guard(engine.clone(), name);
+    let body = move || {
+        let _guard = guard;
+        run();
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|source| OpenError::Io {
+        action: "start a thread for it",
+        file: disk.path(""),
+        source,
+    })
 }

@@ -130,6 +130,12 @@ impl Queue {
         Taken::Requests
     }
 
+    /// Takes no more writes and leaves those that wait without an answer.
+    pub(super) fn abandon(&self) {
+        self.close();
+        self.lock().waiting.clear();
+    }
+
     /// Takes no more writes. What waits is still given out by [`Queue::take`].
     pub(super) fn close(&self) {
         self.lock().closed = true;

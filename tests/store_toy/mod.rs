@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod model;
+
 use std::sync::Arc;
 use std::time::Duration;
 
