@@ -121,7 +121,13 @@ impl Store {
             threads.push(spawn("shelving", &disk, &engine, run)?);
         }
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        Ok(Arc::new(Store { engine, archiver, shelver, threads, lock }))
+        Ok(Arc::new(Store {
+            engine,
+            archiver,
+            shelver,
+            threads,
+            lock,
+        }))
     }
 
     /// The newest published view. One atomic load.
@@ -240,9 +246,12 @@ fn spawn(
         let _guard = guard;
         run();
     };
-    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|source| OpenError::Io {
-        action: "start a thread for it",
-        file: disk.path(""),
-        source,
-    })
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|source| OpenError::Io {
+            action: "start a thread for it",
+            file: disk.path(""),
+            source,
+        })
 }
