@@ -31,7 +31,7 @@ pub struct Manifest {
     pub revision: u64,
     /// Files numbered from here on have never existed.
     pub next_file: u64,
-    /// Live segments, ascending by number. The last one may be unsealed; so may others whose sealing was not yet written.
+    /// Live segments, ascending by number. Only the last one may be unsealed; the engine checks that.
     pub segments: Vec<SegmentEntry>,
     /// What is shelved, ascending by the bytes of the resources' names.
     pub resources: Vec<ResourceEntry>,
