@@ -73,7 +73,8 @@ impl Kubectl {
             home: tempfile::tempdir().expect("a folder"),
             namespace: format!("{topic}-{}", NUMBER.fetch_add(1, Ordering::Relaxed)),
         };
-        kubectl.ok(&["create", "namespace", &kubectl.namespace]);
+        let manifest = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n", kubectl.namespace);
+        kubectl.ok_with(&["create", "-f", "-"], &manifest);
         kubectl
     }
 
