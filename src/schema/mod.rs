@@ -6,10 +6,12 @@ mod decode;
 mod describe;
 mod json_syntax;
 pub mod openapi;
+mod protobuf;
 mod scalar;
 mod shape;
 mod walk;
 
 pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
 pub(crate) use decode::{decode_object, decode_value, go_word};
+pub use protobuf::{ProtobufError, protobuf_to_json};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};

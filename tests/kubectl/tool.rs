@@ -73,7 +73,10 @@ impl Kubectl {
             home: tempfile::tempdir().expect("a folder"),
             namespace: format!("{topic}-{}", NUMBER.fetch_add(1, Ordering::Relaxed)),
         };
-        let manifest = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n", kubectl.namespace);
+        let manifest = format!(
+            "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n",
+            kubectl.namespace
+        );
         kubectl.ok_with(&["create", "-f", "-"], &manifest);
         kubectl
     }

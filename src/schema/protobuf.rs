@@ -1,0 +1,508 @@
+//! Bodies in `application/vnd.kubernetes.protobuf`, told in JSON.
+//!
+//! client-go prefers protobuf for what it creates, `kubectl create KIND` among it; so such bodies are read for the
+//! built-in kinds and answered in JSON, which every client accepts. What comes out goes the way of any JSON body.
+//!
+//! The encoding is that of proto2 (<https://protobuf.dev/programming-guides/encoding/>) in the envelope of
+//! `k8s.io/apimachinery/pkg/runtime.Unknown`: four bytes `k8s\0`, then `{typeMeta = 1, raw = 2, contentType = 4}`. Types
+//! are those of the schema; only the numbers of the fields are not in it, they stand in `data/protobuf.tsv`: of each
+//! schema `number=field`, and `number={...}` where Go embeds a struct that JSON does not show (`Volume`, `Probe`).
+//! Fields that are not in the table are passed over, as Go does. Go writes plain fields with their zero value; what
+//! becomes of these is decided where all objects are brought into canonical form.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::shape::{Schema, Shape, Type};
+
+/// What an encoded body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// Deepest nesting of messages that is followed.
+const DEPTH_MAX: usize = 64;
+const DATA: &str = include_str!("data/protobuf.tsv");
+
+/// Why a body is not one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtobufError {
+    /// It does not begin with `k8s\0`.
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    Prefix,
+    /// It ends in the middle of a value, or a value has another form than its field.
+    #[error("proto: {0}")]
+    Malformed(&'static str),
+    /// Nothing is known of the kind.
+    #[error("no kind \"{kind}\" is registered for version \"{api_version}\"")]
+    Kind {
+        /// The `apiVersion` of the envelope.
+        api_version: String,
+        /// The `kind` of the envelope.
+        kind: String,
+    },
+}
+
+use ProtobufError::Malformed;
+
+/// The JSON of an encoded object, `apiVersion` and `kind` included. Linear in the length of `body`.
+pub fn protobuf_to_json(body: &[u8]) -> Result<Value, ProtobufError> {
+    let envelope = body.strip_prefix(MAGIC).ok_or(ProtobufError::Prefix)?;
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    each_field(envelope, |number, wire| {
+        match number {
+            1 => each_field(wire.bytes()?, |number, wire| {
+                match number {
+                    1 => wire.text()?.clone_into(&mut api_version),
+                    2 => wire.text()?.clone_into(&mut kind),
+                    _ => {}
+                }
+                Ok(())
+            })?,
+            2 => raw = wire.bytes()?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
+    let schema = Schema::of(group, version, &kind)
+        // The options of a delete are sent under the version of what is deleted.
+        .or_else(|| Schema::named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")))
+        .ok_or_else(|| ProtobufError::Kind {
+            api_version: api_version.clone(),
+            kind: kind.clone(),
+        })?;
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), Value::String(api_version));
+    object.insert("kind".to_owned(), Value::String(kind));
+    message(raw, schema, numbers(schema), &mut object, 0)?;
+    Ok(Value::Object(object))
+}
+
+/// What the numbers of a message stand for.
+#[derive(Debug, Default)]
+struct Numbers(Vec<(u32, Meaning)>);
+
+#[derive(Debug)]
+enum Meaning {
+    /// A field of the schema.
+    Field(&'static str),
+    /// A struct whose fields are those of the schema around it.
+    Embedded(Numbers),
+}
+
+impl Numbers {
+    /// Reads `1=name 2={1=exec 2=httpGet} 3=port`, up to the end or a closing brace.
+    fn parse(text: &mut &'static str) -> Self {
+        let mut numbers = Vec::new();
+        while let Some((number, rest)) = text.split_once('=') {
+            let Ok(number) = number.trim_start().parse() else { break };
+            let meaning = if let Some(mut inner) = rest.strip_prefix('{') {
+                let embedded = Numbers::parse(&mut inner);
+                *text = inner.strip_prefix('}').unwrap_or(inner);
+                Meaning::Embedded(embedded)
+            } else {
+                let end = rest.find([' ', '}']).unwrap_or(rest.len());
+                *text = &rest[end..];
+                Meaning::Field(&rest[..end])
+            };
+            numbers.push((number, meaning));
+            if text.starts_with('}') {
+                break;
+            }
+        }
+        Numbers(numbers)
+    }
+
+    fn get(&self, number: u32) -> Option<&Meaning> {
+        self.0
+            .iter()
+            .find(|(own, _)| *own == number)
+            .map(|(_, meaning)| meaning)
+    }
+}
+
+fn numbers(schema: Schema<'_>) -> &'static Numbers {
+    static NOTHING: Numbers = Numbers(Vec::new());
+    static TABLE: OnceLock<HashMap<&'static str, Numbers>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let rows = DATA.lines().skip(1).filter_map(|line| line.split_once('\t'));
+        rows.map(|(name, mut text)| (name, Numbers::parse(&mut text))).collect()
+    });
+    table.get(schema.name()).unwrap_or(&NOTHING)
+}
+
+/// One value as it is encoded.
+#[derive(Clone, Copy, Debug)]
+enum Wire<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Fixed32(u32),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Wire<'a> {
+    fn bytes(self) -> Result<&'a [u8], ProtobufError> {
+        match self {
+            Wire::Bytes(bytes) => Ok(bytes),
+            _ => Err(Malformed("wrong wireType")),
+        }
+    }
+
+    fn text(self) -> Result<&'a str, ProtobufError> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("invalid UTF-8"))
+    }
+
+    fn varint(self) -> Result<u64, ProtobufError> {
+        match self {
+            Wire::Varint(value) => Ok(value),
+            _ => Err(Malformed("wrong wireType")),
+        }
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().ok_or(Malformed("unexpected EOF"))?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(Malformed("integer overflow"))
+}
+
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], ProtobufError> {
+    let (taken, rest) = bytes.split_at_checked(count).ok_or(Malformed("unexpected EOF"))?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+/// Tells each field of a message to `visit`.
+fn each_field<'a>(
+    mut bytes: &'a [u8],
+    mut visit: impl FnMut(u32, Wire<'a>) -> Result<(), ProtobufError>,
+) -> Result<(), ProtobufError> {
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes)?;
+        let number = u32::try_from(tag >> 3).map_err(|_| Malformed("illegal tag"))?;
+        let wire = match tag & 7 {
+            0 => Wire::Varint(varint(&mut bytes)?),
+            1 => {
+                let fixed = take(&mut bytes, 8)?
+                    .try_into()
+                    .map_err(|_| Malformed("unexpected EOF"))?;
+                Wire::Fixed64(u64::from_le_bytes(fixed))
+            }
+            2 => {
+                let length = usize::try_from(varint(&mut bytes)?).map_err(|_| Malformed("invalid length"))?;
+                Wire::Bytes(take(&mut bytes, length)?)
+            }
+            5 => {
+                let fixed = take(&mut bytes, 4)?
+                    .try_into()
+                    .map_err(|_| Malformed("unexpected EOF"))?;
+                Wire::Fixed32(u32::from_le_bytes(fixed))
+            }
+            _ => return Err(Malformed("illegal wireType")),
+        };
+        visit(number, wire)?;
+    }
+    Ok(())
+}
+
+/// The fields of a message, put into `object`.
+fn message(
+    bytes: &[u8],
+    schema: Schema<'_>,
+    numbers: &Numbers,
+    object: &mut Map<String, Value>,
+    depth: usize,
+) -> Result<(), ProtobufError> {
+    if depth > DEPTH_MAX {
+        return Err(Malformed("exceeded max depth"));
+    }
+    each_field(bytes, |number, wire| {
+        match numbers.get(number) {
+            Some(Meaning::Field(name)) => {
+                if let Some(field) = schema.field(name) {
+                    let slot = object.entry(*name).or_insert(Value::Null);
+                    add(slot, wire, field.ty(), depth)?;
+                }
+            }
+            Some(Meaning::Embedded(embedded)) => message(wire.bytes()?, schema, embedded, object, depth + 1)?,
+            None => {}
+        }
+        Ok(())
+    })
+}
+
+/// Adds one encoded value to what is there of the field: lists and maps come an element at a time.
+fn add(slot: &mut Value, wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<(), ProtobufError> {
+    match ty {
+        Type::List(element) => {
+            if slot.is_null() {
+                *slot = Value::Array(Vec::new());
+            }
+            if let (Value::Array(list), Type::Integer(_), Wire::Bytes(mut packed)) = (&mut *slot, element.ty(), wire) {
+                while !packed.is_empty() {
+                    list.push(Value::from(varint(&mut packed)? as i64));
+                }
+            } else if let Value::Array(list) = slot {
+                list.push(single(wire, element.ty(), depth)?);
+            }
+        }
+        Type::Map(element) => {
+            if slot.is_null() {
+                *slot = Value::Object(Map::new());
+            }
+            let (mut key, mut value) = (String::new(), None);
+            each_field(wire.bytes()?, |number, wire| {
+                match number {
+                    1 => wire.text()?.clone_into(&mut key),
+                    2 => value = Some(element_of_map(wire, element.ty(), depth)?),
+                    _ => {}
+                }
+                Ok(())
+            })?;
+            if let Value::Object(map) = slot {
+                map.insert(key, value.unwrap_or_else(|| Value::String(String::new())));
+            }
+        }
+        _ => *slot = single(wire, ty, depth)?,
+    }
+    Ok(())
+}
+
+/// A map cannot hold lists in protobuf: they are wrapped in a message of one field (`ExtraValue`).
+fn element_of_map(wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<Value, ProtobufError> {
+    let Type::List(element) = ty else {
+        return single(wire, ty, depth);
+    };
+    let mut list = Vec::new();
+    each_field(wire.bytes()?, |_, wire| {
+        list.push(single(wire, element.ty(), depth)?);
+        Ok(())
+    })?;
+    Ok(Value::Array(list))
+}
+
+fn single(wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<Value, ProtobufError> {
+    Ok(match ty {
+        Type::Boolean => Value::Bool(wire.varint()? != 0),
+        Type::Integer("int32") => Value::from(wire.varint()? as i32),
+        Type::Integer(_) => Value::from(wire.varint()? as i64),
+        Type::Number(_) => match wire {
+            Wire::Fixed64(bits) => Value::from(f64::from_bits(bits)),
+            Wire::Fixed32(bits) => Value::from(f32::from_bits(bits)),
+            _ => return Err(Malformed("wrong wireType")),
+        },
+        Type::String("byte") => Value::String(STANDARD.encode(wire.bytes()?)),
+        Type::String(_) => Value::String(wire.text()?.to_owned()),
+        Type::Schema(schema) => of_schema(wire.bytes()?, schema, depth)?,
+        Type::Object | Type::Any => raw_json(wire.bytes()?)?,
+        Type::List(_) | Type::Map(_) => return Err(Malformed("a list in a list")),
+    })
+}
+
+fn of_schema(bytes: &[u8], schema: Schema<'_>, depth: usize) -> Result<Value, ProtobufError> {
+    match schema.shape() {
+        Shape::Quantity => first_text(bytes, 1),
+        Shape::Time => time(bytes, 0),
+        Shape::MicroTime => time(bytes, 6),
+        Shape::IntOrString => {
+            let (mut is_text, mut number, mut text) = (false, 0, "");
+            each_field(bytes, |field, wire| {
+                match field {
+                    1 => is_text = wire.varint()? != 0,
+                    2 => number = wire.varint()? as i32,
+                    3 => text = wire.text()?,
+                    _ => {}
+                }
+                Ok(())
+            })?;
+            Ok(if is_text {
+                Value::from(text)
+            } else {
+                Value::from(number)
+            })
+        }
+        Shape::Struct if schema.fields().next().is_some() => {
+            let mut object = Map::new();
+            message(bytes, schema, numbers(schema), &mut object, depth + 1)?;
+            Ok(Value::Object(object))
+        }
+        Shape::Raw | Shape::Any | Shape::Struct => raw_json(bytes),
+        Shape::SchemaOrBool | Shape::SchemaOrArray | Shape::SchemaOrStrings => {
+            Err(Malformed("this kind is not read in protobuf; send JSON"))
+        }
+    }
+}
+
+/// The text of one field; empty when it is not there.
+fn first_text(bytes: &[u8], wanted: u32) -> Result<Value, ProtobufError> {
+    let mut text = "";
+    each_field(bytes, |number, wire| {
+        if number == wanted {
+            text = wire.text()?;
+        }
+        Ok(())
+    })?;
+    Ok(Value::from(text))
+}
+
+/// `{seconds = 1, nanos = 2}` in RFC 3339 with `digits` of a second's fraction. Nothing at all is no time.
+fn time(bytes: &[u8], digits: u8) -> Result<Value, ProtobufError> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let (mut seconds, mut nanoseconds) = (0, 0);
+    each_field(bytes, |number, wire| {
+        match number {
+            1 => seconds = wire.varint()? as i64,
+            2 => nanoseconds = wire.varint()? as i32,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let time = jiff::Timestamp::new(seconds, nanoseconds).map_err(|_| Malformed("time out of range"))?;
+    let text = if digits == 0 {
+        time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    } else {
+        time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    };
+    Ok(Value::String(text))
+}
+
+/// `{raw = 1}`: bytes of JSON inside protobuf (`RawExtension`, `FieldsV1`).
+fn raw_json(bytes: &[u8]) -> Result<Value, ProtobufError> {
+    let mut raw = &[][..];
+    each_field(bytes, |number, wire| {
+        if number == 1 {
+            raw = wire.bytes()?;
+        }
+        Ok(())
+    })?;
+    if raw.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(raw).map_err(|_| Malformed("raw JSON is not JSON"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut out = vec![number << 3 | 2];
+        let mut length = bytes.len();
+        while length >= 0x80 {
+            out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        out.extend_from_slice(bytes);
+        out
+    }
+
+    fn number(number: u8, value: u8) -> Vec<u8> {
+        vec![number << 3, value]
+    }
+
+    fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
+        [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
+    }
+
+    #[test]
+    fn texts_maps_bytes_and_times_are_read() {
+        let label = [field(1, b"app"), field(2, b"web")].concat();
+        let metadata = [field(1, b"keys"), field(8, &number(1, 60)), field(11, &label)].concat();
+        let data = [field(1, b"key"), field(2, b"\x00\xff")].concat();
+        let secret = [field(1, &metadata), field(2, &data), field(3, b"Opaque"), number(5, 1)].concat();
+        assert_eq!(
+            protobuf_to_json(&envelope("v1", "Secret", &secret)),
+            Ok(json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": { "name": "keys", "creationTimestamp": "1970-01-01T00:01:00Z", "labels": { "app": "web" } },
+                "data": { "key": "AP8=" }, "type": "Opaque", "immutable": true,
+            }))
+        );
+    }
+
+    #[test]
+    fn embedded_structs_quantities_and_numbers_or_texts_are_read() {
+        let http = [
+            field(1, b"/healthz"),
+            field(2, &[number(1, 1), field(3, b"http")].concat()),
+        ]
+        .concat();
+        let probe = [field(1, &field(2, &http)), number(4, 5)].concat();
+        let request = [field(1, b"cpu"), field(2, &field(1, b"100m"))].concat();
+        let container = [field(1, b"web"), field(8, &field(2, &request)), field(10, &probe)].concat();
+        let pod = field(2, &field(2, &container));
+        assert_eq!(
+            protobuf_to_json(&envelope("v1", "Pod", &pod)).expect("a Pod")["spec"]["containers"],
+            json!([{
+                "name": "web",
+                "resources": { "requests": { "cpu": "100m" } },
+                "livenessProbe": { "httpGet": { "path": "/healthz", "port": "http" }, "periodSeconds": 5 },
+            }])
+        );
+    }
+
+    #[test]
+    fn negative_numbers_are_ten_bytes_long() {
+        let minus_one = [&[1 << 3][..], &[0xff; 9], &[1]].concat();
+        let json = protobuf_to_json(&envelope("apps/v1", "DeleteOptions", &minus_one)).expect("options");
+        assert_eq!(json["gracePeriodSeconds"], -1);
+    }
+
+    #[test]
+    fn unknown_numbers_are_passed_over() {
+        let map = [field(1, &field(1, b"x")), number(15, 3)].concat();
+        assert_eq!(
+            protobuf_to_json(&envelope("v1", "ConfigMap", &map)),
+            Ok(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x" } }))
+        );
+    }
+
+    #[test]
+    fn every_prefix_of_a_body_is_an_answer_or_an_error() {
+        let metadata = [field(1, b"keys"), field(8, &number(1, 60))].concat();
+        let body = envelope("v1", "Secret", &field(1, &metadata));
+        for end in 0..body.len() {
+            if let Ok(value) = protobuf_to_json(&body[..end]) {
+                assert!(value.is_object(), "{end}");
+            }
+        }
+        assert_eq!(protobuf_to_json(b"{}"), Err(ProtobufError::Prefix));
+        let unknown = protobuf_to_json(&envelope("v1", "Unicorn", b""));
+        assert!(matches!(unknown, Err(ProtobufError::Kind { .. })), "{unknown:?}");
+    }
+
+    #[test]
+    fn the_table_names_fields_that_the_schemas_have() {
+        fn check(schema: Schema<'_>, numbers: &Numbers, count: &mut usize) {
+            for (_, meaning) in &numbers.0 {
+                match meaning {
+                    Meaning::Field(name) => {
+                        assert!(schema.field(name).is_some(), "{}: {name}", schema.name());
+                        *count += 1;
+                    }
+                    Meaning::Embedded(embedded) => check(schema, embedded, count),
+                }
+            }
+        }
+        let mut count = 0;
+        for schema in Schema::all() {
+            check(schema, numbers(schema), &mut count);
+        }
+        assert!(count > 2_000, "{count} fields have numbers");
+    }
+}
