@@ -33,7 +33,9 @@ impl Schema<'static> {
     /// assert!(Schema::of("apps", "v7", "Deployment").is_none());
     /// ```
     pub fn of(group: &str, version: &str, kind: &str) -> Option<Schema<'static>> {
-        BUILT_IN.schema_of_kind(group, version, kind).map(|number| Schema { blob: BUILT_IN, number })
+        BUILT_IN
+            .schema_of_kind(group, version, kind)
+            .map(|number| Schema { blob: BUILT_IN, number })
     }
 
     /// The built-in schema of that name, such as `io.k8s.api.core.v1.Container`.
@@ -123,7 +125,9 @@ impl<'a> Schema<'a> {
 
     /// Group, version and kind of each kind that has this schema.
     pub fn kinds(self) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> + use<'a> {
-        self.blob.kinds_of(self.number).map(|kind| (kind.group, kind.version, kind.kind))
+        self.blob
+            .kinds_of(self.number)
+            .map(|kind| (kind.group, kind.version, kind.kind))
     }
 
     /// Its description; inflates a chunk of the blob.

@@ -66,8 +66,8 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if let "exec" | "attach" | "portforward" | "proxy" = sub(info) {
         return connect::answer(api, info);
     }
-    let syntax = payload::syntax(&info.headers)?;
     let body = payload::read(api, &info.headers, body).await?;
+    let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "CreateOptions", false)?;
     match (info.resource.plural, sub(info)) {
         ("bindings", "") | ("pods", "binding") => binding::bind(api, info, &options, syntax, &body).await,
@@ -82,8 +82,8 @@ async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if sub(info) == "proxy" {
         return connect::answer(api, info);
     }
-    let syntax = payload::syntax(&info.headers)?;
     let body = payload::read(api, &info.headers, body).await?;
+    let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "UpdateOptions", false)?;
     match sub(info) {
         "scale" => scale::put(api, info, &options, syntax, &body).await,
@@ -128,10 +128,10 @@ async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
         return connect::answer(api, info);
     }
     let bytes = payload::read(api, &info.headers, body).await?;
-    let syntax = if bytes.is_empty() {
-        Syntax::Json
+    let (syntax, bytes) = if bytes.is_empty() {
+        (Syntax::Json, bytes)
     } else {
-        payload::syntax(&info.headers)?
+        payload::object(&info.headers, bytes)?
     };
     let options = DeleteOptions::read(info, &bytes, syntax)?;
     if info.verb == Verb::DeleteCollection {
