@@ -22,6 +22,7 @@ pub mod frame;
 pub mod manifest;
 pub mod object;
 mod posting;
+mod record;
 pub mod segment;
 pub mod shelf;
 mod shelf_builder;
