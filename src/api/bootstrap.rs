@@ -23,7 +23,12 @@ pub(super) async fn run(store: &Arc<Store>) -> Result<(), StartError> {
         let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
         let (namespace, name) = (text("namespace"), text("name").unwrap_or_default());
         let key = resource.key(namespace.as_deref(), &name);
-        if store.view().get(resource.storage, &key).map_err(|error| failed(&error))?.is_some() {
+        if store
+            .view()
+            .get(resource.storage, &key)
+            .map_err(|error| failed(&error))?
+            .is_some()
+        {
             continue;
         }
         let context = Context {
@@ -53,5 +58,7 @@ fn resource_of(object: &Value) -> Option<&'static Resource> {
     let kind = object["kind"].as_str()?;
     let api_version = object["apiVersion"].as_str()?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    resources::all().iter().find(|r| r.kind == kind && r.group == group && r.version == version)
+    resources::all()
+        .iter()
+        .find(|r| r.kind == kind && r.group == group && r.version == version)
 }

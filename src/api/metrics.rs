@@ -4,7 +4,7 @@
 //! of their kind: no label is built and no registry is searched while serving.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, StatusCode, header};
@@ -21,6 +21,36 @@ const DURATION: &str = "apiserver_request_duration_seconds";
 const TOTAL: &str = "apiserver_request_total";
 const INFLIGHT: &str = "apiserver_current_inflight_requests";
 const OBJECTS: &str = "apiserver_storage_objects";
+
+/// Figures of the store, read when somebody asks. Counts since the store was opened are gauges here: they are the store's
+/// own counters, not this recorder's.
+const GAUGES: &[(&str, &str)] = &[
+    (OBJECTS, "Stored objects by resource."),
+    ("flatkube_revision", "Newest published revision."),
+    ("flatkube_log_bytes", "Bytes of log that are kept."),
+    ("flatkube_log_segments", "Segments of the log."),
+    ("flatkube_log_batches", "Batches written to the log since the start."),
+    ("flatkube_log_records", "Records written to the log since the start."),
+    ("flatkube_log_syncs", "Syncs of the log since the start."),
+    (
+        "flatkube_log_sync_seconds",
+        "Seconds spent in syncs of the log since the start.",
+    ),
+    ("flatkube_shelvings", "Times a resource was shelved since the start."),
+    (
+        "flatkube_shelved_bytes",
+        "Bytes of shelf parts written since the start.",
+    ),
+    (
+        "flatkube_followers_too_old",
+        "Watches that were slower than the retained history.",
+    ),
+    ("flatkube_delta_entries", "Entries of a resource's deltas."),
+    ("flatkube_delta_bytes", "Bytes of log behind a resource's deltas."),
+    ("flatkube_shelf_parts", "Shelf parts of a resource."),
+    ("flatkube_shelf_bytes", "Bytes of a resource's shelf parts."),
+    ("flatkube_history_floor", "Newest discarded revision of a resource."),
+];
 
 /// Upper bounds of the duration histogram, seconds: upstream's, and finer ones below.
 const BUCKETS: &[f64] = &[
@@ -40,7 +70,7 @@ pub(super) const UPKEEP: Duration = Duration::from_secs(5);
 
 /// The server's figures.
 pub(super) struct Metrics {
-    recorder: PrometheusRecorder,
+    recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
     /// By position in [`resources::all`].
     requests: Box<[OnceLock<Box<[OnceLock<Handles>]>>]>,
@@ -84,11 +114,8 @@ impl Metrics {
         ] {
             recorder.describe_histogram(name.into(), None, text.into());
         }
-        for (name, text) in [
-            (OBJECTS, "Stored objects by resource."),
-            ("flatkube_revision", "The store's revision."),
-        ] {
-            recorder.describe_gauge(name.into(), None, text.into());
+        for (name, text) in GAUGES {
+            recorder.describe_gauge((*name).into(), None, (*text).into());
         }
         let inflight = ["readOnly", "mutating"].map(|kind| {
             recorder.register_gauge(
@@ -96,6 +123,9 @@ impl Metrics {
                 &METADATA,
             )
         });
+        let recorder = Arc::new(recorder);
+        // Counters that other modules keep go to the first server of the process.
+        let _ = metrics::set_global_recorder(Arc::clone(&recorder));
         let requests = resources::all().iter().map(|_| OnceLock::new()).collect();
         Self {
             handle: recorder.handle(),
@@ -177,8 +207,38 @@ impl Metrics {
     }
 
     fn store_figures(&self, api: &Api) {
-        let _ = (api, OBJECTS);
-        let _ = Self::gauge;
+        let stats = api.reader.store.stats();
+        for (name, value) in [
+            ("flatkube_revision", stats.revision),
+            ("flatkube_log_bytes", stats.log_bytes),
+            ("flatkube_log_segments", stats.segments),
+            ("flatkube_log_batches", stats.batches),
+            ("flatkube_log_records", stats.records),
+            ("flatkube_log_syncs", stats.log_syncs),
+            ("flatkube_shelvings", stats.shelvings),
+            ("flatkube_shelved_bytes", stats.shelved_bytes),
+            ("flatkube_followers_too_old", stats.followers_too_old),
+        ] {
+            self.gauge(name, Vec::new(), value as f64);
+        }
+        self.gauge(
+            "flatkube_log_sync_seconds",
+            Vec::new(),
+            stats.log_sync_nanoseconds as f64 / 1e9,
+        );
+        for resource in &stats.resources {
+            let labels = || vec![Label::new("resource", resource.name.clone())];
+            for (name, value) in [
+                (OBJECTS, resource.objects),
+                ("flatkube_delta_entries", resource.delta_entries),
+                ("flatkube_delta_bytes", resource.delta_bytes),
+                ("flatkube_shelf_parts", resource.parts),
+                ("flatkube_shelf_bytes", resource.shelf_bytes),
+                ("flatkube_history_floor", resource.floor),
+            ] {
+                self.gauge(name, labels(), value as f64);
+            }
+        }
     }
 }
 

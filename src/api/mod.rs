@@ -37,6 +37,8 @@ pub struct Api {
     pub reader: read::Reader,
     limits: Limits,
     tokens: Tokens,
+    /// Addresses and ports of Services.
+    services: write::Services,
     anonymous: Arc<User>,
     metrics: metrics::Metrics,
     /// Writes that are worked on; see [`Limits::writes`].

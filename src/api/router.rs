@@ -280,8 +280,8 @@ async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {
     match (info.verb, info.subresource.map_or("", |sub| sub.name)) {
         (Verb::Get, "") => read::get(&api.reader, info).await,
         (Verb::Get, "scale") => write::get_scale(api, info),
-        // `status` and the like show the object itself.
-        (Verb::Get, _) if info.subresource.is_some_and(|sub| sub.kind == info.resource.kind) => {
+        // `status` and the like show the object itself; the kind of `log` is told as Pod, but it is none.
+        (Verb::Get, sub) if sub != "log" && info.subresource.is_some_and(|sub| sub.kind == info.resource.kind) => {
             read::get(&api.reader, info).await
         }
         (Verb::List, _) => read::list(&api.reader, info).await,

@@ -138,12 +138,13 @@ impl Server {
         let (stopper, stopping) = Stopper::new();
         let api = Arc::new(Api {
             reader: Reader {
-                store,
+                store: store.clone(),
                 stopping,
                 continue_key: pki.continue_key,
                 compress_loopback: false,
             },
             tokens,
+            services: write::Services::open(&store).map_err(StartError::Bootstrap)?,
             anonymous: Arc::new(User::anonymous()),
             metrics: Metrics::new(),
             writing: Semaphore::new(limits.writes),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::options::WriteOptions;
-use super::{namespaces, object, reply};
+use super::{namespaces, object, pods, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -69,7 +69,10 @@ pub(super) async fn insert(
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let view = api.reader.store.view();
     namespaces::admit(&view, info, object::meta(&value, "name"))?;
-    let value = resources::to_stored(resource, value);
+    let mut value = resources::to_stored(resource, value);
+    if shape.storage == "pods" {
+        pods::admit(&view, info, &mut value)?;
+    }
     let generated = object::meta(&value, "name").is_empty() && !object::meta(&value, "generateName").is_empty();
     let mut attempts = if generated { NAMES_MAX } else { 1 };
     let mut next = Some(value);
@@ -87,6 +90,9 @@ pub(super) async fn insert(
         let told = resources::prepare_create(shape, &mut object, &context)
             .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
         let name = object::meta(&object, "name").to_owned();
+        api.services
+            .allocate(shape, &mut object, None, options.dry_run)
+            .map_err(|refusal| commit::refused(resource, &name, refusal))?;
         let key = resource.key(info.namespace.as_deref(), &name);
         let taken = || {
             if generated {
@@ -108,9 +114,14 @@ pub(super) async fn insert(
                 warnings.extend(told);
                 return reply::stored(info, StatusCode::CREATED, &written.object, &warnings);
             }
-            Err(Refused::Conflict(_)) if attempts > 0 => {}
-            Err(Refused::Conflict(_)) => return Err(taken()),
-            Err(Refused::Status(status)) => return Err(status),
+            Err(refused) => {
+                api.services.release(shape, &object, None);
+                match refused {
+                    Refused::Conflict(_) if attempts > 0 => {}
+                    Refused::Conflict(_) => return Err(taken()),
+                    Refused::Status(status) => return Err(status),
+                }
+            }
         }
     }
 }

@@ -115,7 +115,12 @@ pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) 
             }
         };
         match done {
-            Ok(deleted) => return Ok(deleted),
+            Ok(deleted) => {
+                if matches!(deleted, Deleted::Gone(_)) {
+                    api.services.release(shape, &old, None);
+                }
+                return Ok(deleted);
+            }
             Err(Refused::Conflict(now)) => base = now,
             Err(Refused::Status(status)) => return Err(status),
         }

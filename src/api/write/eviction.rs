@@ -27,7 +27,7 @@ pub(super) async fn evict(
     syntax: Syntax,
     body: &Bytes,
 ) -> Result<Response, Status> {
-    let decoded = create::decode(info, syntax, body, options.validation)?;
+    let decoded = create::decode(info, syntax, &in_present_version(syntax, body), options.validation)?;
     let name = info.name.as_deref().unwrap_or("");
     if object::meta(&decoded.value, "name") != name {
         return Err(Status::bad_request(
@@ -78,6 +78,18 @@ pub(super) async fn evict(
     }
     delete::remove(api, &target, &deletion).await?;
     Ok(reply::created())
+}
+
+/// Evictions of `policy/v1beta1` are still taken, as upstream does: the two versions do not differ.
+fn in_present_version(syntax: Syntax, body: &Bytes) -> Bytes {
+    if syntax == Syntax::Json
+        && let Ok(mut value) = serde_json::from_slice::<Value>(body)
+        && value["apiVersion"] == "policy/v1beta1"
+    {
+        value["apiVersion"] = "policy/v1".into();
+        return Bytes::from(value.to_string());
+    }
+    body.clone()
 }
 
 /// Names of the budgets whose selector takes the Pod in.
@@ -149,6 +161,7 @@ async fn take(api: &Api, info: &RequestInfo, pod: &str, budget: &str, dry_run: b
         subresource: Some("status"),
         namespace: info.namespace.clone(),
         name: budget.to_owned(),
+        own: false,
     };
     let edit = |old: &Value| {
         let status = &old["status"];

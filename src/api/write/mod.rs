@@ -20,10 +20,12 @@ mod namespaces;
 mod object;
 mod options;
 mod payload;
+mod pods;
 mod reply;
 mod reviews;
 mod rules;
 mod scale;
+mod services;
 mod target;
 mod update;
 
@@ -42,6 +44,7 @@ use payload::PatchType;
 
 pub(super) use clearing::run as clear_namespaces;
 pub(super) use scale::get as get_scale;
+pub(super) use services::Services;
 
 /// Answers a request that changes something.
 pub(super) async fn answer(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {

@@ -1,8 +1,9 @@
 //! Request bodies: how large, how long, in which media type.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
@@ -17,24 +18,52 @@ pub(super) const BODY_MAX: usize = 3 * 1024 * 1024;
 /// What client-go sends when it may choose.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
+/// How much of a body that is refused is read nevertheless, bytes: a client that is still sending sees an answer only
+/// once it has sent everything.
+const DRAINED_MAX: usize = 4 * BODY_MAX;
+
 /// The whole body of a request.
 ///
 /// # Errors
 /// 413 above [`BODY_MAX`], 504 when it does not arrive in time, 400 when it breaks off.
 pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Status> {
-    let too_large = || Status::too_large(format!("Request entity too large: limit is {BODY_MAX}"));
     let told = headers
         .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if told.is_some_and(|length| length > BODY_MAX as u64) {
-        return Err(too_large());
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    timeout(api.limits.body, collect(body, told))
+        .await
+        .unwrap_or_else(|_| Err(Status::timeout("the request's body did not arrive in time", 0)))
+}
+
+async fn collect(mut body: Incoming, told: Option<usize>) -> Result<Bytes, Status> {
+    let mut whole = BytesMut::with_capacity(told.unwrap_or(0).min(BODY_MAX));
+    let mut received = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Status::bad_request(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        received += data.len();
+        if received == data.len() && body.is_end_stream() {
+            return if received > BODY_MAX {
+                Err(too_large())
+            } else {
+                Ok(data)
+            };
+        }
+        if received <= BODY_MAX {
+            whole.extend_from_slice(&data);
+        } else if received > DRAINED_MAX || told.is_some_and(|told| told > DRAINED_MAX) {
+            break;
+        }
     }
-    match timeout(api.limits.body, Limited::new(body, BODY_MAX).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => Err(Status::bad_request(error.to_string())),
-        Err(_) => Err(Status::timeout("the request's body did not arrive in time", 0)),
+    if received > BODY_MAX {
+        Err(too_large())
+    } else {
+        Ok(whole.freeze())
     }
+}
+
+fn too_large() -> Status {
+    Status::too_large(format!("Request entity too large: limit is {BODY_MAX}"))
 }
 
 /// The media type without its parameters, in lower case; empty when there is none.

@@ -13,6 +13,8 @@ pub(super) struct Target {
     pub subresource: Option<&'static str>,
     pub namespace: Option<String>,
     pub name: String,
+    /// The change is the server's own (a binding): it is written as it is, without what strategies do to clients' changes.
+    pub own: bool,
 }
 
 impl Target {
@@ -23,6 +25,7 @@ impl Target {
             subresource: info.subresource.map(|sub| sub.name),
             namespace: info.namespace.clone(),
             name: info.name.clone().unwrap_or_default(),
+            own: false,
         }
     }
 
@@ -37,6 +40,7 @@ impl Target {
             subresource: None,
             namespace,
             name: name.to_owned(),
+            own: false,
         }
     }
 

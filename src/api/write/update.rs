@@ -140,7 +140,7 @@ fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<R
 pub(super) fn patch_refused(error: PatchError) -> Status {
     match error {
         PatchError::BadRequest(text) => Status::bad_request(text),
-        PatchError::TooLarge(text) => Status::too_large(text),
+        PatchError::TooLarge(text) => Status::too_large(format!("Request entity too large: {text}")),
         PatchError::NotApplicable(_) => {
             let mut status = Status::invalid("", "", "", Vec::new());
             status.message = "the server rejected our request due to an error in our request".into();
@@ -214,9 +214,14 @@ pub(super) async fn change(
             return Err(target.modified());
         }
         let mut new = resources::to_stored(resource, value);
-        let told = resources::prepare_update(shape, target.subresource, &old, &mut new, &target.context())
+        if !target.own {
+            let told = resources::prepare_update(shape, target.subresource, &old, &mut new, &target.context())
+                .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
+            warnings.extend(told);
+        }
+        api.services
+            .allocate(shape, &mut new, Some(&old), dry_run)
             .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
-        warnings.extend(told);
         let revision_text = current.revision().to_string();
         if dry_run {
             object::metadata_mut(&mut new).insert("resourceVersion".into(), revision_text.into());
@@ -235,15 +240,22 @@ pub(super) async fn change(
         };
         match commit::commit(api, shape, &key, Precondition::Revision(current.revision()), write).await {
             Ok(written) if removes => {
+                api.services.release(shape, &old, None);
                 object::metadata_mut(&mut new).insert("resourceVersion".into(), written.revision.to_string().into());
                 return Ok((Changed::Tree(new), warnings));
             }
-            Ok(written) => return Ok((Changed::Stored(written.object), warnings)),
-            Err(Refused::Conflict(_)) if revision.is_some() => {
-                return Err(target.modified());
+            Ok(written) => {
+                api.services.release(shape, &old, Some(&new));
+                return Ok((Changed::Stored(written.object), warnings));
             }
-            Err(Refused::Conflict(now)) => base = now,
-            Err(Refused::Status(status)) => return Err(status),
+            Err(refused) => {
+                api.services.release(shape, &new, Some(&old));
+                match refused {
+                    Refused::Conflict(_) if revision.is_some() => return Err(target.modified()),
+                    Refused::Conflict(now) => base = now,
+                    Refused::Status(status) => return Err(status),
+                }
+            }
         }
     }
     Err(target.modified())
