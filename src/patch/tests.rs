@@ -155,6 +155,26 @@ fn what_stands_before_the_first_slash_is_ignored() {
     );
 }
 
+#[test]
+fn a_patch_cannot_make_another_kind_of_an_object() {
+    let original = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"a": "1"}});
+    for (patch, text) in [
+        (json!({"kind": "Secret"}), "illegal base64 data at input byte 0"),
+        (json!({"kind": "Secret", "data": null}), "converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
+        (
+            json!({"apiVersion": "v2"}),
+            "no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"flatkube/schema\"",
+        ),
+    ] {
+        match patched(PatchKind::Merge, "ConfigMap", &original, &patch).unwrap_err() {
+            PatchError::InvalidResult { detail, .. } => assert_eq!(detail, text),
+            other => panic!("{other:?}"),
+        }
+    }
+    // The converter from maps does not look at the head.
+    assert_eq!(strategic("ConfigMap", &original, &json!({"kind": "Secret"})), original);
+}
+
 /// The examples of RFC 7386, appendix A.
 #[test]
 fn merge_patch_does_what_rfc_7386_shows() {

@@ -111,7 +111,7 @@ pub fn decode_as(
     let kind = fill(object, "kind", expected.kind);
     let version = fill(object, "apiVersion", &api_version);
     if kind != expected.kind || version != api_version {
-        return Err(foreign(body, syntax, expected, &version, &kind));
+        return Err(foreign(body, syntax, expected, &version, &kind).reject(body, expected));
     }
     if validation == FieldValidation::Strict && !findings.is_empty() {
         let text = format!("strict decoding error: {}", findings.join(", "));
@@ -147,10 +147,27 @@ pub fn check(
 ) -> Result<Decoded, Misfit> {
     let wording = if from_maps { Wording::Converter } else { Wording::Json };
     let walker = Walker::new(wording, validation != FieldValidation::Ignore);
-    let (value, findings) = match walker.run(Type::Schema(schema), value) {
+    let head = |value: &Value, name| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, version) = (head(&value, "kind"), head(&value, "apiVersion"));
+    let expected = schema.kinds().next().map(|(group, version, kind)| Expected { group, version, kind });
+    if let Some(expected) = expected.filter(|expected| !from_maps && !is_headed(expected, &version, &kind)) {
+        // Decoded by its own head, as if it had been sent so.
+        let body = value.to_string();
+        return Err(Misfit(foreign(body.as_bytes(), Syntax::Json, &expected, &version, &kind).why()));
+    }
+    let (mut value, findings) = match walker.run(Type::Schema(schema), value) {
+        Outcome::Value(Value::Null, findings) => (Value::Object(Map::new()), findings),
         Outcome::Value(value, findings) => (value, findings),
         Outcome::WrongType(text) | Outcome::Malformed(text) => return Err(Misfit(text)),
     };
+    // Whatever the head said, the object is of this kind now.
+    if let (Some(expected), Some(object)) = (expected, value.as_object_mut()) {
+        for (name, text) in [("kind", expected.kind.to_owned()), ("apiVersion", api_version(&expected))] {
+            if object.contains_key(name) {
+                object.insert(name.to_owned(), Value::String(text));
+            }
+        }
+    }
     if validation == FieldValidation::Strict && !findings.is_empty() {
         return Err(Misfit(format!("strict decoding error: {}", findings.join(", "))));
     }
@@ -337,44 +354,77 @@ fn refuse(body: &[u8], syntax: Syntax, expected: &Expected<'_>, text: &str) -> R
     if version == api_version && kind == expected.kind {
         return cannot_be_handled(expected, expected.version, expected.kind, text);
     }
-    foreign(body, syntax, expected, version, kind)
+    foreign(body, syntax, expected, version, kind).reject(body, expected)
 }
 
-/// The body is of another kind or version than the path takes.
-fn foreign(body: &[u8], syntax: Syntax, expected: &Expected<'_>, api_version: &str, kind: &str) -> Rejected {
+/// Whether the head of an object is the one expected; what is empty is filled in.
+fn is_headed(expected: &Expected<'_>, version: &str, kind: &str) -> bool {
+    (kind.is_empty() || kind == expected.kind) && (version.is_empty() || version == api_version(expected))
+}
+
+/// Why an object of another kind or version than the path takes is refused.
+enum Foreign {
+    /// Its `apiVersion` is not one.
+    Unrecognized(String),
+    /// It cannot become what the path takes: version, kind, and why.
+    CannotBeHandled(String, String, String),
+    /// It could, but in this version the path does not take it: the whole message.
+    OtherVersion(String),
+}
+
+impl Foreign {
+    fn why(self) -> String {
+        match self {
+            Foreign::Unrecognized(why) | Foreign::CannotBeHandled(_, _, why) | Foreign::OtherVersion(why) => why,
+        }
+    }
+
+    fn reject(self, body: &[u8], expected: &Expected<'_>) -> Rejected {
+        match self {
+            Foreign::Unrecognized(why) => unrecognized(expected, body, &why),
+            Foreign::CannotBeHandled(version, kind, why) => cannot_be_handled(expected, &version, &kind, &why),
+            Foreign::OtherVersion(message) => Rejected { message },
+        }
+    }
+}
+
+/// The body is of another kind or version than the path takes: why that is refused.
+fn foreign(
+    body: &[u8],
+    syntax: Syntax,
+    expected: &Expected<'_>,
+    api_version: &str,
+    kind: &str,
+) -> Foreign {
+    let api_version = if api_version.is_empty() { self::api_version(expected) } else { api_version.to_owned() };
+    let kind = if kind.is_empty() { expected.kind } else { kind };
     let (group, version) = match api_version.split_once('/') {
-        None => ("", api_version),
+        None => ("", api_version.as_str()),
         Some((_, version)) if version.contains('/') => {
-            let why = format!("unexpected GroupVersion string: {api_version}");
-            return unrecognized(expected, body, &why);
+            return Foreign::Unrecognized(format!("unexpected GroupVersion string: {api_version}"));
         }
         Some(parts) => parts,
     };
+    let cannot = |why| Foreign::CannotBeHandled(version.to_owned(), kind.to_owned(), why);
     let schema = Schema::of(group, version, kind);
     if let Some(schema) = schema
         && let Outcome::WrongType(text) = read(body, syntax, schema, false)
     {
-        return cannot_be_handled(expected, version, kind, &text);
+        return cannot(text);
     }
     if schema.is_none() && !registered(group, version, kind) {
-        let why =
-            format!("no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"flatkube/schema\"");
-        return cannot_be_handled(expected, version, kind, &why);
+        return cannot(format!(
+            "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"flatkube/schema\""
+        ));
     }
     if kind == expected.kind && family(group, kind) == family(expected.group, kind) {
-        return Rejected {
-            message: format!(
-                "the API version in the data ({api_version}) does not match the expected API version ({})",
-                self::api_version(expected)
-            ),
-        };
+        return Foreign::OtherVersion(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            self::api_version(expected)
+        ));
     }
-    let why = format!(
-        "converting ({version}.{kind}) to ({}.{}): unknown conversion",
-        family(expected.group, expected.kind),
-        expected.kind
-    );
-    cannot_be_handled(expected, version, kind, &why)
+    let (family, wanted) = (family(expected.group, expected.kind), expected.kind);
+    cannot(format!("converting ({version}.{kind}) to ({family}.{wanted}): unknown conversion"))
 }
 
 /// The package of the internal types of a kind: versions of one family convert into each other.
