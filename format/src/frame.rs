@@ -5,11 +5,13 @@
 //! unproven, and holds the payload's. Both are seeded with the store's id and the segment's number, the payload's also
 //! with the checksum of the record before it: neither stale bytes nor a record of another life ever validate.
 
+use std::ops::Range;
+
 use crate::bytes::{array_at, slice, text, u16_at, u32_at, u64_at};
 use crate::sidecar::{digit_count, digits};
 use crate::{FormatError, Reason};
 
-pub use crate::record::{Kind, NewRecord, Previous, Record};
+pub use crate::record::{Kind, NewRecord, Previous, Record, Spans};
 
 /// First bytes of a record. The first of them occurs in no UTF-8 text, so neither does a record.
 pub const MAGIC: [u8; 4] = *b"\xfffkR";
@@ -330,6 +332,33 @@ fn check_version(header: &[u8; HEADER_LEN], offset: usize) -> Result<(), FormatE
         },
     };
     Err(FormatError::new(offset + VERSION_AT, reason))
+}
+
+/// Where the parts of the record at `offset` lie: for records that [`view`] or [`read`] accepted before. Only bounds are
+/// checked; bytes that are no record give `None` or ranges of no meaning within the segment. Touches the header alone.
+pub fn spans(segment: &[u8], offset: usize) -> Option<Spans> {
+    let header = segment.get(offset..)?.first_chunk::<HEADER_LEN>()?;
+    let key = key_range(header, offset);
+    let json = key.end..key.end + u32_at(header, JSON_LEN_AT) as usize;
+    let sidecar = json.end..json.end + u32_at(header, SIDECAR_LEN_AT) as usize;
+    (sidecar.end <= segment.len()).then(|| Spans {
+        revision: u64_at(header, REVISION_AT),
+        shape: u32_at(header, SHAPE_AT),
+        key,
+        json,
+        sidecar,
+    })
+}
+
+/// The bytes of the key of the record at `offset`, on the terms of [`spans`].
+pub fn key(segment: &[u8], offset: usize) -> Option<&[u8]> {
+    let header = segment.get(offset..)?.first_chunk::<HEADER_LEN>()?;
+    segment.get(key_range(header, offset))
+}
+
+fn key_range(header: &[u8; HEADER_LEN], offset: usize) -> Range<usize> {
+    let start = offset + HEADER_LEN + usize::from(u16_at(header, RESOURCE_LEN_AT));
+    start..start + usize::from(u16_at(header, KEY_LEN_AT))
 }
 
 /// The record at `offset`, bounds checked and no more: for records whose checksums were proven when they were published

@@ -127,3 +127,18 @@ impl Record<'_> {
         }
     }
 }
+
+/// Where the parts of a record lie in its segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spans {
+    /// The write's revision.
+    pub revision: u64,
+    /// Shape number.
+    pub shape: u32,
+    /// `namespace/name` or `name`.
+    pub key: Range<usize>,
+    /// The stored JSON, digits included.
+    pub json: Range<usize>,
+    /// The sidecar.
+    pub sidecar: Range<usize>,
+}

@@ -4,8 +4,8 @@ use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
 
 use super::delta::{Delta, Ordered};
 use super::error::Damaged;
-use super::log::Log;
-use super::object::Object;
+use super::log::{Log, RecordRef};
+use super::object::{Object, Version};
 use super::past::Past;
 use super::postings::Posting;
 use super::resource_view::Frozen;
@@ -15,13 +15,35 @@ use super::tree::Cursor;
 /// many of its keys: gathering and sorting candidates costs about as much per key.
 const SCAN_IF_ONE_IN: usize = 8;
 
+/// Slots that are looked up together at most: their records lie far apart, and the processor fetches them side by side.
+const BATCH_MAX: usize = 32;
+
 /// The next version that a layer has to offer.
 #[derive(Clone)]
-pub(super) struct Head {
-    /// The version; of a key that was not there, an object that bears the key.
-    pub(super) object: Object,
-    /// Whether the key is there. Only the past overlay offers keys that are not: deltas mark what they delete.
-    pub(super) live: bool,
+pub(super) enum Head {
+    /// A live version in the log.
+    Logged { segment: u32, version: Version },
+    /// The version of a key in the past, if it was there, and an object that bears the key in any case.
+    Past { bearer: Object, version: Option<Object> },
+}
+
+impl Head {
+    pub(super) fn key_bytes<'a>(&'a self, log: &'a Log) -> &'a [u8] {
+        match self {
+            Head::Logged { segment, version } => {
+                log.segment(*segment).map_or(b"", |segment| version.key_bytes(segment))
+            }
+            Head::Past { bearer, .. } => bearer.key_bytes(),
+        }
+    }
+
+    /// The version; `None` if the key was not there.
+    pub(super) fn object(self, log: &Log) -> Option<Object> {
+        match self {
+            Head::Logged { segment, version } => Some(Object::of_version(log.segment(segment)?, version)),
+            Head::Past { version, .. } => version,
+        }
+    }
 }
 
 /// Keys between two bounds, as a listing walks them.
@@ -59,6 +81,10 @@ impl KeyRange {
 pub(super) struct Layer {
     walk: Walk,
     pub(super) head: Option<Head>,
+    /// Versions behind the head, the next one last.
+    ready: Vec<(u32, Version)>,
+    /// Slots to look up next time: few for short answers, more as the walk goes on.
+    batch: usize,
 }
 
 #[derive(Clone)]
@@ -115,7 +141,12 @@ impl Layer {
             (_, Some(delta)) => walk_delta(source, delta, log, range, hashes),
             (_, None) => Walk::Nothing,
         };
-        Layer { walk, head: None }
+        Layer {
+            walk,
+            head: None,
+            ready: Vec::new(),
+            batch: 1,
+        }
     }
 
     /// Looks at the next version, if the one that was looked at has been taken.
@@ -123,36 +154,58 @@ impl Layer {
         if self.head.is_some() {
             return Ok(());
         }
-        self.head = match &mut self.walk {
-            Walk::Nothing => None,
-            Walk::Past(ranks) => match (ranks.next(), source) {
-                (Some(rank), Source::Past(past)) => {
-                    let (bearer, version) = past.version(log, rank)?;
-                    Some(Head {
-                        live: version.is_some(),
-                        object: version.unwrap_or(bearer),
-                    })
+        if self.ready.is_empty() {
+            let Layer {
+                walk,
+                head,
+                ready,
+                batch,
+            } = self;
+            match walk {
+                Walk::Nothing => {}
+                Walk::Past(ranks) => {
+                    if let (Some(rank), Source::Past(past)) = (ranks.next(), source) {
+                        let (bearer, version) = past.version(log, rank)?;
+                        *head = Some(Head::Past { bearer, version });
+                    }
+                    return Ok(());
                 }
-                _ => None,
-            },
-            Walk::Order(cursor) => next_of(&mut cursor.map(Ordered::slot), source, log)?,
-            Walk::Postings(cursor) => next_of(&mut cursor.map(Posting::slot), source, log)?,
-            Walk::Gathered(slots) => next_of(slots, source, log)?,
-        };
+                Walk::Order(cursor) => fill(ready, *batch, &mut cursor.map(Ordered::slot), source, log)?,
+                Walk::Postings(cursor) => fill(ready, *batch, &mut cursor.map(Posting::slot), source, log)?,
+                Walk::Gathered(slots) => fill(ready, *batch, slots, source, log)?,
+            }
+            self.batch = (self.batch * 2).min(BATCH_MAX);
+        }
+        self.head = self
+            .ready
+            .pop()
+            .map(|(segment, version)| Head::Logged { segment, version });
         Ok(())
     }
 }
 
-/// The next version among `slots` that is to be offered.
-fn next_of(slots: &mut impl Iterator<Item = u32>, source: Source<'_>, log: &Log) -> Result<Option<Head>, Damaged> {
-    let Some(delta) = source.delta() else { return Ok(None) };
-    match slots.find(|&slot| !source.passes_over(slot)) {
-        Some(slot) => Ok(Some(Head {
-            object: Object::at(log, delta.slot(slot).at())?,
-            live: true,
-        })),
-        None => Ok(None),
+/// Looks up the next `batch` of `slots` that are to be offered.
+fn fill(
+    ready: &mut Vec<(u32, Version)>,
+    batch: usize,
+    slots: &mut impl Iterator<Item = u32>,
+    source: Source<'_>,
+    log: &Log,
+) -> Result<(), Damaged> {
+    let Some(delta) = source.delta() else { return Ok(()) };
+    let mut records = [RecordRef { segment: 0, offset: 0 }; BATCH_MAX];
+    let mut count = 0;
+    for slot in slots
+        .filter(|&slot| !source.passes_over(slot))
+        .take(batch.min(BATCH_MAX))
+    {
+        records[count] = delta.slot(slot).at();
+        count += 1;
     }
+    for &at in records[..count].iter().rev() {
+        ready.push((at.segment, Version::of(log.holding(at)?, at.offset)?));
+    }
+    Ok(())
 }
 
 fn walk_delta(

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::error::Damaged;
 use super::layer::{KeyRange, Layer, Source};
+use super::log::Log;
 use super::object::Object;
 use super::resource_view::ResourceView;
 use super::selection::{Listed, Requirement, Selection};
@@ -95,10 +96,11 @@ impl Listing {
             for (layer, place) in layers.iter_mut().enumerate() {
                 place.look(source(resource, layer), &view.log)?;
             }
-            let next = first_layer(layers);
+            let log = &view.log;
+            let next = first_layer(layers, log);
             let key = next
                 .and_then(|layer| layers[layer].head.as_ref())
-                .map(|head| head.object.key_bytes());
+                .map(|head| head.key_bytes(log));
             if let Some(Neighbours { part, objects }) = shelf.next(&resource.shelf, key, max, selection)? {
                 self.last = Some(Last::Shelved {
                     part,
@@ -117,16 +119,16 @@ impl Listing {
             };
             if next == 0 {
                 // The past hides what lies beneath; the deltas have marked it already.
+                let key = head.key_bytes(log);
                 for layer in &mut layers[1..] {
-                    layer
-                        .head
-                        .take_if(|other| other.object.key_bytes() == head.object.key_bytes());
+                    layer.head.take_if(|other| other.key_bytes(log) == key);
                 }
-                shelf.pass_over(&resource.shelf, head.object.key_bytes());
+                shelf.pass_over(&resource.shelf, key);
             }
-            if head.live && selection.matches(&head.object)? {
-                self.last = Some(Last::Logged(head.object.clone()));
-                return Ok(Some(Run::One(head.object)));
+            let Some(object) = head.object(log) else { continue };
+            if selection.is_everything() || selection.matches(&object)? {
+                self.last = Some(Last::Logged(object.clone()));
+                return Ok(Some(Run::One(object)));
             }
         }
     }
@@ -159,14 +161,16 @@ fn source(resource: &ResourceView, layer: usize) -> Source<'_> {
 }
 
 /// The layer with the smallest key; of equals, the topmost.
-fn first_layer(layers: &[Layer; 3]) -> Option<usize> {
-    let heads = layers
-        .iter()
-        .enumerate()
-        .filter_map(|(layer, place)| Some((place.head.as_ref()?, layer)));
-    heads
-        .min_by(|(a, _), (b, _)| a.object.key_bytes().cmp(b.object.key_bytes()))
-        .map(|(_, layer)| layer)
+fn first_layer(layers: &[Layer; 3], log: &Log) -> Option<usize> {
+    let mut first: Option<(usize, &[u8])> = None;
+    for (layer, place) in layers.iter().enumerate() {
+        let Some(head) = &place.head else { continue };
+        let key = head.key_bytes(log);
+        if first.is_none_or(|(_, smallest)| key < smallest) {
+            first = Some((layer, key));
+        }
+    }
+    first.map(|(layer, _)| layer)
 }
 
 /// The keys that a range and the requirements on the key leave.

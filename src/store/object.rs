@@ -1,12 +1,13 @@
 //! One object: a handle on its bytes in a mapped file.
 
 use std::fmt;
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flatkube_format::FormatError;
-use flatkube_format::frame::{Previous, Record};
+use flatkube_format::frame::{self, Previous, Record, Spans};
 use flatkube_format::sidecar::{self, ArchivedSidecar, digit_count};
 
 use super::error::Damaged;
@@ -27,17 +28,63 @@ enum Place {
     Shelved { part: Arc<Part>, index: u32 },
 }
 
-/// A version in a log segment. Its checksum was proven, so its ranges lie in the published bytes of the map.
+/// A version in a log segment.
 #[derive(Clone)]
 struct Logged {
     map: Arc<Map>,
+    segment: u32,
+    version: Version,
+}
+
+/// Where a version lies in its log segment. Its checksum was proven, so the ranges lie in the published bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Version {
     revision: u64,
-    /// The record whose own version this is; `None` for one that a later record carries as its previous.
-    record: Option<RecordRef>,
     shape: u32,
+    /// Offset of the record whose own version this is; `None` for one that a later record carries as its previous.
+    record: Option<NonZero<u32>>,
     key: Span,
     json: Span,
     sidecar: Span,
+}
+
+impl Version {
+    /// The version that the record at `offset` carries, which was accepted before.
+    pub(super) fn of(segment: &Segment, offset: u32) -> Result<Version, Damaged> {
+        let spans = frame::spans(segment.bytes(), offset as usize);
+        spans
+            .as_ref()
+            .map(|spans| Version::of_spans(offset, spans))
+            .ok_or_else(|| Damaged {
+                file: segment.map().file().to_owned(),
+                offset: offset.into(),
+                reason: "a record that was accepted before is not there".into(),
+            })
+    }
+
+    fn of_spans(offset: u32, spans: &Spans) -> Version {
+        let Spans {
+            revision,
+            shape,
+            key,
+            json,
+            sidecar,
+        } = spans;
+        let [key, json, sidecar] = [key, json, sidecar].map(Span::of);
+        Version {
+            revision: *revision,
+            shape: *shape,
+            record: NonZero::new(offset),
+            key,
+            json,
+            sidecar,
+        }
+    }
+
+    /// The key's bytes.
+    pub(super) fn key_bytes(self, segment: &Segment) -> &[u8] {
+        self.key.in_map(segment.map())
+    }
 }
 
 /// A range of a file of less than 4 GiB.
@@ -74,10 +121,10 @@ impl AsRef<[u8]> for LoggedSlice {
 }
 
 impl Object {
-    /// The version that the record at `at` carries.
+    /// The version that the record at `at` carries, which was accepted before.
     pub(super) fn at(log: &Log, at: RecordRef) -> Result<Object, Damaged> {
         let segment = log.holding(at)?;
-        Ok(Object::of_record(segment, &segment.record(at.offset)?))
+        Ok(Object::of_version(segment, Version::of(segment, at.offset)?))
     }
 
     /// The version that the record at `at` replaced or removed, if there was one.
@@ -86,52 +133,36 @@ impl Object {
         Object::before_record(segment, &segment.record(at.offset)?)
     }
 
+    pub(super) fn of_version(segment: &Segment, version: Version) -> Object {
+        let map = Arc::clone(segment.map());
+        let segment = segment.number();
+        Object {
+            place: Place::Logged(Logged { map, segment, version }),
+        }
+    }
+
     /// The version that a record carries.
     pub(super) fn of_record(segment: &Segment, record: &Record<'_>) -> Object {
-        let json = record.json_range();
-        Object {
-            place: Place::Logged(Logged {
-                map: Arc::clone(segment.map()),
-                revision: record.revision,
-                record: Some(RecordRef {
-                    segment: segment.number(),
-                    offset: record.offset as u32,
-                }),
-                shape: record.shape,
-                key: Span {
-                    start: (json.start - record.key.len()) as u32,
-                    len: record.key.len() as u32,
-                },
-                json: Span::of(&json),
-                sidecar: Span::of(&record.sidecar_range()),
-            }),
-        }
+        Object::of_version(segment, version_of_record(record))
     }
 
     /// The version that a record replaced or removed, if there was one.
     pub(super) fn before_record(segment: &Segment, record: &Record<'_>) -> Result<Option<Object>, Damaged> {
-        match record.previous {
-            Previous::None => Ok(None),
-            Previous::Reference { offset } => Ok(Some(Object::of_record(segment, &segment.record(offset)?))),
-            Previous::Inline { revision, shape, .. } => {
-                let Some((json, sidecar)) = record.previous_ranges() else {
-                    return Ok(None);
-                };
-                let Place::Logged(logged) = Object::of_record(segment, record).place else {
-                    return Ok(None);
-                };
+        match (record.previous, record.previous_ranges()) {
+            (Previous::Reference { offset }, _) => Ok(Some(Object::of_record(segment, &segment.record(offset)?))),
+            (Previous::Inline { revision, shape, .. }, Some((json, sidecar))) => {
                 let (json, sidecar) = (Span::of(&json), Span::of(&sidecar));
-                Ok(Some(Object {
-                    place: Place::Logged(Logged {
-                        revision,
-                        shape,
-                        json,
-                        sidecar,
-                        record: None,
-                        ..logged
-                    }),
-                }))
+                let version = Version {
+                    revision,
+                    shape,
+                    record: None,
+                    json,
+                    sidecar,
+                    ..version_of_record(record)
+                };
+                Ok(Some(Object::of_version(segment, version)))
             }
+            _ => Ok(None),
         }
     }
 
@@ -151,7 +182,7 @@ impl Object {
 
     pub(super) fn key_bytes(&self) -> &[u8] {
         match &self.place {
-            Place::Logged(logged) => logged.key.in_map(&logged.map),
+            Place::Logged(logged) => logged.version.key.in_map(&logged.map),
             Place::Shelved { part, index } => part.key_bytes(*index as usize),
         }
     }
@@ -169,7 +200,7 @@ impl Object {
     /// Revision of the write that made this version.
     pub fn revision(&self) -> u64 {
         match &self.place {
-            Place::Logged(logged) => logged.revision,
+            Place::Logged(logged) => logged.version.revision,
             Place::Shelved { part, index } => part.entry(*index as usize).revision,
         }
     }
@@ -177,7 +208,7 @@ impl Object {
     /// Generation of the schema under which the object was stored.
     pub fn shape(&self) -> u32 {
         match &self.place {
-            Place::Logged(logged) => logged.shape,
+            Place::Logged(logged) => logged.version.shape,
             Place::Shelved { part, index } => part.entry(*index as usize).shape,
         }
     }
@@ -190,7 +221,7 @@ impl Object {
     /// The stored JSON, with the revision in it. Shelved bytes are proven at first touch.
     pub fn json(&self) -> Result<&[u8], Damaged> {
         match &self.place {
-            Place::Logged(logged) => Ok(logged.json.in_map(&logged.map)),
+            Place::Logged(logged) => Ok(logged.version.json.in_map(&logged.map)),
             Place::Shelved { part, index } => part.json(*index as usize),
         }
     }
@@ -198,7 +229,10 @@ impl Object {
     /// The stored JSON as a slice that keeps its map alive. Costs one allocation if the object lies in the log.
     pub fn json_bytes(&self) -> Result<Bytes, Damaged> {
         match &self.place {
-            Place::Logged(logged) => Ok(Bytes::from_owner(LoggedSlice(Arc::clone(&logged.map), logged.json))),
+            Place::Logged(logged) => Ok(Bytes::from_owner(LoggedSlice(
+                Arc::clone(&logged.map),
+                logged.version.json,
+            ))),
             Place::Shelved { part, index } => {
                 let index = *index as usize;
                 part.json_of(index..index + 1)
@@ -219,7 +253,10 @@ impl Object {
     /// The record that wrote this version, if it lies in the log as a record of its own.
     pub(super) fn record(&self) -> Option<RecordRef> {
         match &self.place {
-            Place::Logged(logged) => logged.record,
+            Place::Logged(Logged { segment, version, .. }) => version.record.map(|offset| RecordRef {
+                segment: *segment,
+                offset: offset.get(),
+            }),
             Place::Shelved { .. } => None,
         }
     }
@@ -240,7 +277,7 @@ impl Object {
     /// The sidecar as it was written, its archive unchecked.
     pub fn sidecar_bytes(&self) -> Result<&[u8], Damaged> {
         match &self.place {
-            Place::Logged(logged) => Ok(logged.sidecar.in_map(&logged.map)),
+            Place::Logged(logged) => Ok(logged.version.sidecar.in_map(&logged.map)),
             Place::Shelved { part, index } => part.sidecar(*index as usize),
         }
     }
@@ -248,7 +285,7 @@ impl Object {
     /// Damage at an offset in the object's sidecar.
     fn damaged(&self, offset: u64, reason: String) -> Damaged {
         let (map, sidecar) = match &self.place {
-            Place::Logged(logged) => (&logged.map, u64::from(logged.sidecar.start)),
+            Place::Logged(logged) => (&logged.map, u64::from(logged.version.sidecar.start)),
             Place::Shelved { part, index } => (part.map(), part.entry(*index as usize).sidecar.start as u64),
         };
         Damaged {
@@ -259,11 +296,25 @@ impl Object {
     }
 }
 
+fn version_of_record(record: &Record<'_>) -> Version {
+    let json = record.json_range();
+    Version {
+        revision: record.revision,
+        shape: record.shape,
+        record: NonZero::new(record.offset as u32),
+        key: Span::of(&(json.start - record.key.len()..json.start)),
+        json: Span::of(&json),
+        sidecar: Span::of(&record.sidecar_range()),
+    }
+}
+
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({} @ {})", self.key(), self.revision())
     }
 }
+
+const _: () = assert!(size_of::<Object>() <= 64, "objects are moved about in lists");
 
 /// The part of a key before the `/`.
 pub(super) fn namespace_of(key: &str) -> Option<&str> {

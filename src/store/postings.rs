@@ -1,4 +1,5 @@
-//! Postings of a delta: which keys were ever written with a label or a selectable field value.
+//! Postings of a delta: which keys were ever written with a label or a selectable field value (and, in a tree of its own,
+//! which key has which hash).
 //!
 //! They are hints: a posting stays when the label goes, and two labels may share a hash, so a reader checks the sidecar of
 //! every candidate. A posting is 8 bytes: 32 bits of hash and a slot number. The hash of a label begins with bits of the
@@ -57,17 +58,16 @@ pub(super) fn of_name(name: u64) -> RangeInclusive<u32> {
 }
 
 impl Postings {
-    /// Number of postings.
-    pub(super) fn len(&self) -> usize {
-        self.tree.len()
-    }
-
     /// Adds a slot under `hash` if it is not there. `compare` compares the key of a slot with that of `slot`.
     pub(super) fn add(&mut self, hash: u32, slot: u32, mut compare: impl FnMut(u32) -> Ordering) {
-        let mut compare = |posting: &Posting| posting.hash.cmp(&hash).then_with(|| compare(posting.slot));
-        if self.tree.find(&mut compare).equal.is_none() {
-            self.tree.insert(compare, Posting { hash, slot });
-        }
+        let compare = |posting: &Posting| posting.hash.cmp(&hash).then_with(|| compare(posting.slot));
+        self.tree.insert(compare, Posting { hash, slot });
+    }
+
+    /// The slot under `hash` whose key `compare` finds equal.
+    pub(super) fn find(&self, hash: u32, mut compare: impl FnMut(u32) -> Ordering) -> Option<u32> {
+        let compare = |posting: &Posting| posting.hash.cmp(&hash).then_with(|| compare(posting.slot));
+        self.tree.find(compare).equal.map(Posting::slot)
     }
 
     /// Ranks of all postings with a hash in this range: their number costs no key reads.
