@@ -135,7 +135,7 @@ fn edit_writes_what_the_editor_left() {
             .output()
             .expect("kubectl runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
+        String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
     };
     assert_eq!(edit("s/red/green/"), "configmap/settings edited\n");
     assert_eq!(kubectl.field("cm/settings", ".data.colour"), "green");
@@ -369,7 +369,7 @@ fn an_object_goes_out_as_it_came_in() {
     contains(&annotations, &["Grüße, 世界, 🚀", r#"{\"quoted\": \"\\\"yes\\\"\"}"#]);
     assert_eq!(
         kubectl.field("pod/everything", ".spec.containers[0].resources.requests.memory"),
-        "1.5Gi"
+        "1536Mi"
     );
     assert_eq!(
         kubectl.field("pod/everything", ".spec.volumes[1].secret.defaultMode"),
@@ -386,6 +386,19 @@ fn an_object_goes_out_as_it_came_in() {
     fs::write(file.path(), &yaml).expect("written");
     kubectl.ok(&["replace", "-f", file.path().to_str().expect("a plain path")]);
     assert_eq!(kubectl.ok(&["get", "pod", "minimal", "-o", "yaml"]), yaml);
+}
+
+#[test]
+fn what_is_written_as_text_into_a_secret_is_kept_as_bytes() {
+    let Some(kubectl) = Kubectl::new("secret") else { return };
+    let manifest =
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\ndata: {old: b2xk}\nstringData: {new: words}\n";
+    kubectl.ok_with(&["create", "-f", "-"], manifest);
+    assert_eq!(
+        kubectl.field("secret/keys", ".data"),
+        r#"{"new":"d29yZHM=","old":"b2xk"}"#
+    );
+    assert_eq!(kubectl.field("secret/keys", ".stringData"), "");
 }
 
 #[test]
