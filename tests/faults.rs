@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use client::Client;
+use flatkube_format::frame::Seed;
+use flatkube_format::manifest::Manifest;
+use flatkube_format::segment;
 use process::{Ended, Server, flatkube};
 use serde_json::json;
 
@@ -95,17 +98,8 @@ fn maps(server: &Server) -> usize {
     })
 }
 
-/// The newest log segment of a data directory.
-fn last_segment(data: &Path) -> PathBuf {
-    contents(data)
-        .into_keys()
-        .filter(|path| {
-            path.file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(|name| name.starts_with("segment-0"))
-        })
-        .max()
-        .expect("a log segment")
+fn manifest(data: &Path) -> Manifest {
+    Manifest::decode(&fs::read(data.join("store/manifest")).expect("a manifest")).expect("a whole manifest")
 }
 
 #[test]
@@ -187,13 +181,13 @@ fn an_address_in_use_is_refused() {
 fn a_newer_format_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = written(folder.path(), 3);
-    let manifest = contents(&data)
-        .into_keys()
-        .find(|path| path.ends_with("manifest"))
-        .expect("a manifest");
-    let file = fs::File::options().write(true).open(&manifest).expect("writable");
-    // The format's version stands behind the eight bytes of the magic number (docs/format.md).
-    file.write_all_at(&99_u32.to_le_bytes(), 8).expect("written");
+    let path = data.join("store/manifest");
+    let mut bytes = fs::read(&path).expect("a manifest");
+    // As docs/format.md has it: the version behind eight bytes of magic, and a checksum of the head's first 20 bytes.
+    bytes[8..12].copy_from_slice(&99_u32.to_le_bytes());
+    let crc = crc32fast::hash(&bytes[..20]);
+    bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&path, bytes).expect("written");
     let before = contents(&data);
     let ended = refused(&data);
     assert_eq!(ended.status.code(), Some(3), "{ended:?}");
@@ -210,14 +204,17 @@ fn a_newer_format_is_refused() {
 fn damage_below_what_was_synced_is_refused_by_name_and_offset() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = written(folder.path(), 20);
-    let segment = last_segment(&data);
-    let bytes = fs::read(&segment).expect("readable");
     // In the middle of the text of a ConfigMap.
-    let at = bytes
-        .windows(100)
-        .position(|window| window.iter().all(|byte| *byte == b'x'))
-        .expect("the text")
-        + 50;
+    let text_of_map = |bytes: &[u8]| {
+        bytes
+            .windows(100)
+            .position(|window| window.iter().all(|byte| *byte == b'x'))
+    };
+    let (segment, at) = contents(&data)
+        .into_iter()
+        .filter(|(path, _)| text(path).contains("segment-"))
+        .find_map(|(path, bytes)| text_of_map(&bytes).map(|at| (path, at + 50)))
+        .expect("the text is in the log");
     let file = fs::File::options().write(true).open(&segment).expect("writable");
     file.write_all_at(b"y", at as u64).expect("written");
     let before = contents(&data);
@@ -244,9 +241,15 @@ fn damage_below_what_was_synced_is_refused_by_name_and_offset() {
 fn a_torn_tail_is_cut_and_everything_before_it_served() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = written(folder.path(), 20);
-    let segment = last_segment(&data);
+    let manifest = manifest(&data);
+    let number = manifest.segments.last().expect("a segment").number;
+    let segment = data.join("store").join(format!("segment-{number:010}"));
     let bytes = fs::read(&segment).expect("readable");
-    let end = bytes.iter().rposition(|byte| *byte != 0).expect("records") / 16 * 16 + 16;
+    let seed = Seed {
+        store: manifest.store,
+        segment: number,
+    };
+    let end = segment::scan(&bytes, &seed, |_| {}).expect("a segment").end;
     let file = fs::File::options().write(true).open(&segment).expect("writable");
     file.write_all_at(b"\xfffkR half a record", end as u64)
         .expect("written");
