@@ -16,7 +16,12 @@ pub(super) async fn run(store: &Arc<Store>) -> Result<(), StartError> {
     for (resource, object) in resources::bootstrap(jiff::Timestamp::now().as_second()) {
         let text = |field: &str| object["metadata"][field].as_str();
         let key = resource.key(text("namespace"), text("name").unwrap_or_default());
-        if store.view().get(resource.storage, &key).map_err(|error| failed(&error))?.is_some() {
+        if store
+            .view()
+            .get(resource.storage, &key)
+            .map_err(|error| failed(&error))?
+            .is_some()
+        {
             continue;
         }
         let prepared = resources::encode(resource, &object).map_err(|error| failed(&error))?;

@@ -123,6 +123,8 @@ impl Server {
             None => None,
         };
         let https = local_address(&https_listener, bind)?;
+        // The store before the certificates: a directory that is refused is left exactly as it was.
+        let store = open_store(&data_dir.join("store"), store_options).await?;
         let pki = Pki::open(&data_dir, https)?;
         let unusable = |reason| StartError::File {
             what: "cannot use",
@@ -132,7 +134,6 @@ impl Server {
         let acceptor = connection::tls(&pki).map_err(unusable)?;
         let certificates = ClientCertificates::new(pki.ca.clone()).map_err(unusable)?;
 
-        let store = open_store(&data_dir.join("store"), store_options).await?;
         bootstrap::run(&store).await?;
 
         let (stopper, stopping) = Stopper::new();

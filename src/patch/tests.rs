@@ -160,7 +160,10 @@ fn a_patch_cannot_make_another_kind_of_an_object() {
     let original = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"a": "1"}});
     for (patch, text) in [
         (json!({"kind": "Secret"}), "illegal base64 data at input byte 0"),
-        (json!({"kind": "Secret", "data": null}), "converting (v1.Secret) to (core.ConfigMap): unknown conversion"),
+        (
+            json!({"kind": "Secret", "data": null}),
+            "converting (v1.Secret) to (core.ConfigMap): unknown conversion",
+        ),
         (
             json!({"apiVersion": "v2"}),
             "no kind \"ConfigMap\" is registered for version \"v2\" in scheme \"flatkube/schema\"",

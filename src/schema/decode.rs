@@ -149,11 +149,16 @@ pub fn check(
     let walker = Walker::new(wording, validation != FieldValidation::Ignore);
     let head = |value: &Value, name| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, version) = (head(&value, "kind"), head(&value, "apiVersion"));
-    let expected = schema.kinds().next().map(|(group, version, kind)| Expected { group, version, kind });
+    let expected = schema
+        .kinds()
+        .next()
+        .map(|(group, version, kind)| Expected { group, version, kind });
     if let Some(expected) = expected.filter(|expected| !from_maps && !is_headed(expected, &version, &kind)) {
         // Decoded by its own head, as if it had been sent so.
         let body = value.to_string();
-        return Err(Misfit(foreign(body.as_bytes(), Syntax::Json, &expected, &version, &kind).why()));
+        return Err(Misfit(
+            foreign(body.as_bytes(), Syntax::Json, &expected, &version, &kind).why(),
+        ));
     }
     let (mut value, findings) = match walker.run(Type::Schema(schema), value) {
         Outcome::Value(Value::Null, findings) => (Value::Object(Map::new()), findings),
@@ -162,7 +167,10 @@ pub fn check(
     };
     // Whatever the head said, the object is of this kind now.
     if let (Some(expected), Some(object)) = (expected, value.as_object_mut()) {
-        for (name, text) in [("kind", expected.kind.to_owned()), ("apiVersion", api_version(&expected))] {
+        for (name, text) in [
+            ("kind", expected.kind.to_owned()),
+            ("apiVersion", api_version(&expected)),
+        ] {
             if object.contains_key(name) {
                 object.insert(name.to_owned(), Value::String(text));
             }
@@ -389,14 +397,12 @@ impl Foreign {
 }
 
 /// The body is of another kind or version than the path takes: why that is refused.
-fn foreign(
-    body: &[u8],
-    syntax: Syntax,
-    expected: &Expected<'_>,
-    api_version: &str,
-    kind: &str,
-) -> Foreign {
-    let api_version = if api_version.is_empty() { self::api_version(expected) } else { api_version.to_owned() };
+fn foreign(body: &[u8], syntax: Syntax, expected: &Expected<'_>, api_version: &str, kind: &str) -> Foreign {
+    let api_version = if api_version.is_empty() {
+        self::api_version(expected)
+    } else {
+        api_version.to_owned()
+    };
     let kind = if kind.is_empty() { expected.kind } else { kind };
     let (group, version) = match api_version.split_once('/') {
         None => ("", api_version.as_str()),
@@ -424,7 +430,9 @@ fn foreign(
         ));
     }
     let (family, wanted) = (family(expected.group, expected.kind), expected.kind);
-    cannot(format!("converting ({version}.{kind}) to ({family}.{wanted}): unknown conversion"))
+    cannot(format!(
+        "converting ({version}.{kind}) to ({family}.{wanted}): unknown conversion"
+    ))
 }
 
 /// The package of the internal types of a kind: versions of one family convert into each other.
