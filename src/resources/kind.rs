@@ -89,6 +89,17 @@ impl Kind {
         }
     }
 
+    pub(super) const fn validate_status(self, validate_status: fn(&Value, &Value, &mut Vec<FieldError>)) -> Kind {
+        Kind {
+            validate_status,
+            ..self
+        }
+    }
+
+    pub(super) const fn warnings(self, warnings: fn(&Value) -> Vec<String>) -> Kind {
+        Kind { warnings, ..self }
+    }
+
     pub(super) const fn validate_update(
         self,
         validate_update: fn(&Value, &Value, Option<&str>, &mut Vec<FieldError>),

@@ -34,6 +34,7 @@ pub mod scale;
 mod storage;
 mod strategy;
 pub mod table;
+mod validate;
 
 pub use archiver::KindArchiver;
 pub use bootstrap::bootstrap;

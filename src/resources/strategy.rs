@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::canonical::canonicalize;
 use super::kind::{self, Kind};
 use super::lookup::{integer, text};
+use super::validate::by_rules;
 use super::{FieldError, Refusal, Resource, metadata, names};
 
 /// What a strategy may know of the request.
@@ -74,6 +75,7 @@ pub fn prepare_create(
     (kind.prepare_create)(object, context);
     let mut errors = Vec::new();
     metadata::validate(resource, object, &mut errors);
+    by_rules(resource, object, None, &mut errors);
     (kind.validate)(object, &mut errors);
     (kind.validate_create)(object, &mut errors);
     refuse(errors)?;
@@ -105,7 +107,6 @@ pub fn prepare_update(
         let message = format!("the name of the object ({name}) does not match the name on the URL ({old_name})");
         return Err(Refusal::BadRequest(message));
     }
-    check_uid(resource, old, metadata)?;
     keep_metadata(old, metadata);
     isolate(resource, kind, subresource, old, new);
     canonicalize(resource, new);
@@ -116,8 +117,10 @@ pub fn prepare_update(
     metadata::validate(resource, new, &mut errors);
     metadata::validate_update(old, new, &mut errors);
     if subresource == Some("status") {
+        by_rules(resource, new, Some("status"), &mut errors);
         (kind.validate_status)(old, new, &mut errors);
     } else {
+        by_rules(resource, new, None, &mut errors);
         (kind.validate)(new, &mut errors);
         (kind.validate_update)(old, new, subresource, &mut errors);
     }
@@ -165,24 +168,15 @@ fn check_namespace(resource: &Resource, object: &mut Value, context: &Context<'_
     Err(Refusal::BadRequest(message.to_owned()))
 }
 
-fn check_uid(resource: &Resource, old: &Value, metadata: &Map<String, Value>) -> Result<(), Refusal> {
-    let uid = metadata.get("uid").and_then(Value::as_str).unwrap_or("");
-    let stored = text(old, "/metadata/uid");
-    if uid.is_empty() || uid == stored {
-        return Ok(());
-    }
-    let key = resource.key(Some(text(old, "/metadata/namespace")), text(old, "/metadata/name"));
-    Err(Refusal::Conflict(format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}",
-        resource.plural
-    )))
-}
-
 /// What of metadata is the server's alone.
 fn keep_metadata(old: &Value, metadata: &mut Map<String, Value>) {
+    // A uid that differs is refused with the other immutable fields.
+    if metadata.get("uid").and_then(Value::as_str).is_none_or(str::is_empty)
+        && let Some(uid) = old.pointer("/metadata/uid")
+    {
+        metadata.insert("uid".to_owned(), uid.clone());
+    }
     for field in [
-        "uid",
         "resourceVersion",
         "creationTimestamp",
         "generation",

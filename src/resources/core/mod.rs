@@ -1,6 +1,7 @@
 //! The core group.
 
 mod nodes;
+pub(super) mod pod_rules;
 pub(super) mod pod_spec;
 mod pods;
 mod services;
@@ -13,8 +14,11 @@ use serde_json::{Map, Value, json};
 use super::edit::{default_at, default_in, items_mut, object_at, remove_at, set_at};
 use super::kind::{Kind, name_and_age};
 use super::lookup::{integer, list, map, text, time_s};
+use super::metadata;
 use super::row::{Row, some_and_more};
 use super::strategy::keep;
+use super::validate::At;
+use pod_rules::check_pod_spec;
 use pod_spec::default_pod_spec;
 
 pub(super) const KINDS: &[Kind] = &[
@@ -60,14 +64,25 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("pods")
         .cells(pods::cells)
         .defaults(pods::defaults)
-        .prepare_create(pods::prepare_create),
+        .prepare_create(pods::prepare_create)
+        .prepare_update(pods::prepare_update)
+        .validate(pods::validate)
+        .validate_create(pods::validate_create)
+        .validate_update(pods::validate_update)
+        .validate_status(pods::validate_status)
+        .warnings(pods::warnings),
     Kind::new("podtemplates")
         .cells(|row| {
             row.name()
                 .containers_at("/template/spec/containers")
                 .labels_at("/template/metadata/labels");
         })
-        .defaults(|template| default_pod_spec(template, "/template/spec")),
+        .defaults(|template| default_pod_spec(template, "/template/spec"))
+        .validate(|template, errors| {
+            let template = At::root(template).get("template");
+            check_pod_spec(&template.get("spec"), errors);
+            metadata::labels(Some(template.get("metadata.labels").value), "template.labels", errors);
+        }),
     Kind::new("replicationcontrollers")
         .cells(|row| {
             row.name()

@@ -3,12 +3,16 @@
 use flatkube_format::sidecar::Cell;
 use serde_json::{Value, json};
 
+use super::pod_rules::{check_pod_spec, warn_pod_spec};
 use super::pod_spec::{default_pod_spec, default_requests};
-use crate::resources::Context;
-use crate::resources::edit::{default_at, default_in, set_at};
-use crate::resources::lookup::{boolean, condition_true, count, integer, list, present, text, time_s};
+use crate::resources::edit::{default_at, default_in, items_mut, remove_at, set_at};
+use crate::resources::lookup::{boolean, condition_true, count, integer, list, map, present, text, time_s};
+use crate::resources::names::{label, qualified_name, subdomain};
 use crate::resources::quantity::Quantity;
 use crate::resources::row::Row;
+use crate::resources::strategy::keep;
+use crate::resources::validate::{self, At};
+use crate::resources::{Context, FieldError};
 
 const SUCCEEDED: &str =
     r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
@@ -263,4 +267,175 @@ fn quality_of_service(pod: &Value) -> &'static str {
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
     }
+}
+
+pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
+    check_pod_spec(&At::root(pod).get("spec"), errors);
+}
+
+pub(super) fn validate_create(pod: &Value, errors: &mut Vec<FieldError>) {
+    let ephemeral = At::root(pod).get("spec.ephemeralContainers");
+    if !ephemeral.is_empty() {
+        errors.push(ephemeral.forbidden("cannot be set on create"));
+    }
+}
+
+/// A subresource changes its own part of the spec only.
+pub(super) fn prepare_update(old: &Value, new: &mut Value, subresource: Option<&str>, _: &Context<'_>) {
+    match subresource {
+        Some("ephemeralcontainers") => {
+            let containers = new.pointer("/spec/ephemeralContainers").cloned();
+            keep(old, new, "spec");
+            match containers {
+                Some(containers) => set_at(new, "/spec", "ephemeralContainers", containers),
+                None => {
+                    remove_at(new, "/spec", "ephemeralContainers");
+                }
+            }
+        }
+        Some("status") if text(new, "/status/qosClass").is_empty() => {
+            let class = old.pointer("/status/qosClass").cloned().unwrap_or(Value::Null);
+            set_at(new, "/status", "qosClass", class);
+        }
+        _ => {}
+    }
+}
+
+const ONLY_THESE_CHANGE: &str = "pod updates may not change fields other than \
+    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
+    additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+    previously negative)";
+
+pub(super) fn validate_update(old: &Value, new: &Value, subresource: Option<&str>, errors: &mut Vec<FieldError>) {
+    let (before, after) = (At::root(old).get("spec"), At::root(new).get("spec"));
+    match subresource {
+        Some("ephemeralcontainers") => {
+            let kept: Vec<&Value> = list(new, "/spec/ephemeralContainers").iter().collect();
+            for container in list(old, "/spec/ephemeralContainers") {
+                let name = text(container, "/name");
+                let detail = match kept.iter().find(|other| text(other, "/name") == name) {
+                    None => format!("existing ephemeral containers \"{name}\" may not be removed\n"),
+                    Some(other) if *other != container => {
+                        format!("existing ephemeral containers \"{name}\" may not be changed\n")
+                    }
+                    Some(_) => continue,
+                };
+                errors.push(FieldError::forbidden("spec.ephemeralContainers", detail));
+            }
+        }
+        None => {
+            for list in ["containers", "initContainers"] {
+                if count(old, &format!("/spec/{list}")) != count(new, &format!("/spec/{list}")) {
+                    let detail = format!(
+                        "pod updates may not add or remove {}",
+                        if list == "containers" { list } else { "init containers" }
+                    );
+                    errors.push(after.get(list).forbidden(&detail));
+                    return;
+                }
+            }
+            deadline(
+                &before.get("activeDeadlineSeconds"),
+                &after.get("activeDeadlineSeconds"),
+                errors,
+            );
+            if without_what_may_change(old, new) != without_what_may_change(old, old) {
+                errors.push(FieldError::forbidden("spec", ONLY_THESE_CHANGE));
+            }
+        }
+        Some(_) => {}
+    }
+}
+
+/// A deadline may be set, or brought forward.
+fn deadline(before: &At<'_>, after: &At<'_>, errors: &mut Vec<FieldError>) {
+    let Some(old_s) = before.integer() else { return };
+    match after.integer() {
+        None => errors.push(after.invalid("must not update from a positive integer to nil value")),
+        Some(new_s) if new_s > old_s => {
+            let detail = format!("must be less than or equal to previous value {old_s}");
+            errors.push(after.invalid(detail));
+        }
+        Some(_) => {}
+    }
+}
+
+/// The spec of a Pod without the parts that may change, where they changed as they may.
+fn without_what_may_change(old: &Value, pod: &Value) -> Value {
+    let mut spec = pod.get("spec").cloned().unwrap_or(Value::Null);
+    for list in ["/containers", "/initContainers"] {
+        for container in items_mut(&mut spec, list) {
+            remove_at(container, "", "image");
+        }
+    }
+    remove_at(&mut spec, "", "activeDeadlineSeconds");
+    let before = list(old, "/spec/tolerations");
+    if before
+        .iter()
+        .all(|toleration| list(pod, "/spec/tolerations").contains(toleration))
+    {
+        remove_at(&mut spec, "", "tolerations");
+    }
+    // A gate may be taken away, and while there are any, the Pod is not bound to where it may run.
+    let gates = list(old, "/spec/schedulingGates");
+    if list(pod, "/spec/schedulingGates")
+        .iter()
+        .all(|gate| gates.contains(gate))
+    {
+        remove_at(&mut spec, "", "schedulingGates");
+    }
+    if !gates.is_empty() {
+        remove_at(&mut spec, "", "nodeSelector");
+        remove_at(&mut spec, "/affinity", "nodeAffinity");
+    }
+    if integer(old, "/spec/terminationGracePeriodSeconds").is_some_and(|grace_s| grace_s < 0) {
+        remove_at(&mut spec, "", "terminationGracePeriodSeconds");
+    }
+    spec
+}
+
+pub(super) fn validate_status(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
+    let status = At::root(new).get("status");
+    for ip in status.get("podIPs").items() {
+        if let Some(what) = validate::ip(ip.get("ip").text()) {
+            errors.push(FieldError::invalid(
+                ip.field,
+                ip.value.get("ip").unwrap_or(&Value::Null),
+                what,
+            ));
+        }
+    }
+    for condition in status.get("conditions").items() {
+        let kind = condition.get("type").text();
+        let wrong = qualified_name(kind).into_iter();
+        let field = format!("{}.Type", condition.field);
+        errors.extend(wrong.map(|what| FieldError::invalid_text(&field, kind, what)));
+    }
+    let nominated = status.get("nominatedNodeName");
+    if !nominated.is_empty() {
+        nominated.check(subdomain(nominated.text()), errors);
+    }
+    if text(old, "/status/qosClass") != text(new, "/status/qosClass") {
+        errors.push(status.get("qosClass").invalid("field is immutable"));
+    }
+}
+
+pub(super) fn warnings(pod: &Value) -> Vec<String> {
+    let mut warnings = warn_pod_spec(&At::root(pod).get("spec"));
+    let name = "seccomp.security.alpha.kubernetes.io/pod";
+    if map(pod, "/metadata/annotations").is_some_and(|annotations| annotations.contains_key(name)) {
+        warnings.insert(
+            0,
+            format!("metadata.annotations[{name}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"),
+        );
+    }
+    let wrong = label(text(pod, "/metadata/name"));
+    if !wrong.is_empty() {
+        warnings.insert(0, format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+             recommended: [{}]",
+            wrong.join(" ")
+        ));
+    }
+    warnings
 }

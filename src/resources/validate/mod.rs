@@ -1,0 +1,210 @@
+//! Validation: what every kind's rules are written with.
+//!
+//! Rules about one field at a time are in `facts/rules.tsv` and hold wherever a schema is used ([`by_rules`]); rules that
+//! look at several fields are code, written with [`At`].
+
+mod rules;
+
+use serde_json::Value;
+
+pub(super) use rules::by_rules;
+
+use super::FieldError;
+use super::lookup;
+
+/// A value and the path of its field.
+#[derive(Clone)]
+pub(super) struct At<'a> {
+    /// The value, null when it is absent.
+    pub(super) value: &'a Value,
+    /// Its path: `spec.containers[0].name`.
+    pub(super) field: String,
+}
+
+static ABSENT: Value = Value::Null;
+
+impl<'a> At<'a> {
+    /// The object itself.
+    pub(super) fn root(object: &'a Value) -> At<'a> {
+        At {
+            value: object,
+            field: String::new(),
+        }
+    }
+
+    /// A field of an object; nested ones with dots: `spec.template`.
+    pub(super) fn get(&self, path: &str) -> At<'a> {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        let field = if self.field.is_empty() {
+            path.to_owned()
+        } else {
+            format!("{}.{path}", self.field)
+        };
+        At {
+            value: self.value.pointer(&pointer).unwrap_or(&ABSENT),
+            field,
+        }
+    }
+
+    /// The items of a list.
+    pub(super) fn items(&self) -> impl Iterator<Item = At<'a>> + use<'a> {
+        let field = self.field.clone();
+        let items = self.value.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate();
+        items.map(move |(i, value)| At {
+            value,
+            field: format!("{field}[{i}]"),
+        })
+    }
+
+    /// The entries of a map, as `field[key]`.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'a str, At<'a>)> + use<'a> {
+        let field = self.field.clone();
+        let entries = self.value.as_object().into_iter().flatten();
+        entries.map(move |(key, value)| {
+            (
+                key.as_str(),
+                At {
+                    value,
+                    field: format!("{field}[{key}]"),
+                },
+            )
+        })
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        self.value.as_str().unwrap_or("")
+    }
+
+    pub(super) fn integer(&self) -> Option<i64> {
+        self.value.as_i64()
+    }
+
+    pub(super) fn present(&self) -> bool {
+        !self.value.is_null()
+    }
+
+    /// Absent, or an empty text, list or map.
+    pub(super) fn is_empty(&self) -> bool {
+        match self.value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            Value::Object(map) => map.is_empty(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn required(&self, detail: &str) -> FieldError {
+        FieldError::required(&self.field, detail)
+    }
+
+    pub(super) fn invalid(&self, detail: impl std::fmt::Display) -> FieldError {
+        FieldError::invalid(&self.field, self.value, detail)
+    }
+
+    pub(super) fn forbidden(&self, detail: &str) -> FieldError {
+        FieldError::forbidden(&self.field, detail)
+    }
+
+    pub(super) fn duplicate(&self) -> FieldError {
+        FieldError::duplicate(&self.field, self.value)
+    }
+
+    pub(super) fn not_supported(&self, supported: &[&str]) -> FieldError {
+        FieldError::not_supported(&self.field, self.value, supported)
+    }
+
+    /// Pushes what a check of names found.
+    pub(super) fn check(&self, wrong: Vec<String>, errors: &mut Vec<FieldError>) {
+        errors.extend(wrong.into_iter().map(|what| self.invalid(what)));
+    }
+
+    /// A text that is there must be one of these.
+    pub(super) fn one_of(&self, supported: &[&str], errors: &mut Vec<FieldError>) {
+        if !self.is_empty() && !supported.contains(&self.text()) {
+            errors.push(self.not_supported(supported));
+        }
+    }
+
+    /// A number that is there must not be negative.
+    pub(super) fn not_negative(&self, errors: &mut Vec<FieldError>) {
+        if self.integer().is_some_and(|integer| integer < 0) {
+            errors.push(self.invalid(NOT_NEGATIVE));
+        }
+    }
+}
+
+const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+
+/// A field that a change may not touch.
+pub(super) fn immutable(old: &Value, new: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let (old, new) = (At::root(old).get(path), At::root(new).get(path));
+    if old.value != new.value {
+        errors.push(new.invalid("field is immutable"));
+    }
+}
+
+/// What is wrong with a label selector.
+pub(super) fn label_selector(selector: &At<'_>, errors: &mut Vec<FieldError>) {
+    super::metadata::labels(
+        Some(selector.get("matchLabels").value),
+        &format!("{}.matchLabels", selector.field),
+        errors,
+    );
+    for expression in selector.get("matchExpressions").items() {
+        let values = expression.get("values");
+        match expression.get("operator").text() {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    errors.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    errors.push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+                }
+            }
+            _ => errors.push(expression.get("operator").invalid("not a valid selector operator")),
+        }
+        let key = expression.get("key");
+        key.check(super::names::qualified_name(key.text()), errors);
+    }
+}
+
+/// Whether a label selector selects these labels; `None` when it is none that can.
+pub(super) fn selects(selector: &Value, labels: &Value) -> Option<bool> {
+    let label = |name: &str| labels.get(name).and_then(Value::as_str);
+    let equal = lookup::map(selector, "/matchLabels").into_iter().flatten();
+    let mut all = equal.fold(true, |all, (name, value)| all && label(name) == value.as_str());
+    for expression in lookup::list(selector, "/matchExpressions") {
+        let value = label(lookup::text(expression, "/key"));
+        let values = lookup::texts(expression, "/values");
+        let among = value.is_some_and(|value| values.contains(&value));
+        all &= match lookup::text(expression, "/operator") {
+            "In" if !values.is_empty() => among,
+            "NotIn" if !values.is_empty() => !among,
+            "Exists" if values.is_empty() => value.is_some(),
+            "DoesNotExist" if values.is_empty() => value.is_none(),
+            _ => return None,
+        };
+    }
+    Some(all)
+}
+
+/// What is wrong with an IP address.
+pub(super) fn ip(text: &str) -> Option<String> {
+    if text.parse::<std::net::IpAddr>().is_ok() {
+        return None;
+    }
+    let numbers = text.split('.').collect::<Vec<_>>();
+    let leading = numbers.len() == 4
+        && numbers
+            .iter()
+            .all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+        && numbers.iter().any(|number| number.len() > 1 && number.starts_with('0'));
+    Some(if leading {
+        "must not have leading 0s".to_owned()
+    } else {
+        "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()
+    })
+}
