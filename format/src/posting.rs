@@ -50,6 +50,34 @@ const fn fold(word: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
+/// Where the postings of one number lie in a part.
+///
+/// Unless it is mixed, all its objects have the *same* label, label name or field: whoever has found by one sidecar which
+/// one that is need not look at the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PostingRun {
+    pub(crate) first: u32,
+    pub(crate) len: u32,
+    pub(crate) is_mixed: bool,
+}
+
+impl PostingRun {
+    /// How many objects.
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Never: a number without objects has no run.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether two different labels or fields share the number in this part.
+    pub const fn is_mixed(&self) -> bool {
+        self.is_mixed
+    }
+}
+
 /// Ordinals of objects in a part, ascending, as they lie in the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Postings<'a> {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use crate::bytes::{slice, text, u32_at, u64_at, u128_at};
 use crate::{FormatError, Reason, sidecar};
 
-pub use crate::posting::{PostingKind, Postings, posting_hash};
+pub use crate::posting::{PostingKind, PostingRun, Postings, posting_hash};
 pub use crate::shelf_builder::ShelfBuilder;
 
 /// First bytes of a part.
@@ -29,6 +29,9 @@ pub(crate) const HEADER_ALIGN: usize = 64;
 pub(crate) const REGION_ALIGN: usize = 16;
 pub(crate) const INDEX_ENTRY_LEN: usize = 40;
 pub(crate) const TABLE_ENTRY_LEN: usize = 16;
+
+/// Set in the length of a posting run that lists objects for two different labels or fields of one number.
+pub(crate) const MIXED: u32 = 1 << 31;
 
 pub(crate) const STORE_AT: usize = 16;
 pub(crate) const AS_OF_AT: usize = 32;
@@ -320,7 +323,10 @@ impl Shelf {
             let at = self.regions.table + index * TABLE_ENTRY_LEN;
             let (hash, run) = (
                 u64_at(bytes, at),
-                [8, 12].map(|field| u32_at(bytes, at + field) as usize),
+                [
+                    u32_at(bytes, at + 8) as usize,
+                    (u32_at(bytes, at + 12) & !MIXED) as usize,
+                ],
             );
             if last_hash.is_some_and(|last| last >= hash) {
                 return Err(FormatError::new(at, Reason::Order { field: "posting hash" }));
@@ -458,6 +464,12 @@ impl Shelf {
 
     /// The objects that have the label or field of this [`posting_hash`], and perhaps a few others: look at the sidecar.
     pub fn postings<'a>(&self, bytes: &'a [u8], hash: u64) -> Postings<'a> {
+        self.posting_run(bytes, hash)
+            .map_or_else(Postings::default, |run| self.postings_of(bytes, run))
+    }
+
+    /// Where the postings of a [`posting_hash`] lie.
+    pub fn posting_run(&self, bytes: &[u8], hash: u64) -> Option<PostingRun> {
         let (mut low, mut high) = (0, self.lengths.hashes);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -466,11 +478,21 @@ impl Shelf {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
                 std::cmp::Ordering::Equal => {
-                    return self.run(bytes, u32_at(bytes, at + 8) as usize, u32_at(bytes, at + 12) as usize);
+                    let len = u32_at(bytes, at + 12);
+                    return Some(PostingRun {
+                        first: u32_at(bytes, at + 8),
+                        len: len & !MIXED,
+                        is_mixed: len & MIXED != 0,
+                    });
                 }
             }
         }
-        Postings::default()
+        None
+    }
+
+    /// The objects of a run.
+    pub fn postings_of<'a>(&self, bytes: &'a [u8], run: PostingRun) -> Postings<'a> {
+        self.run(bytes, run.first as usize, run.len as usize)
     }
 
     /// How many postings lists the part has: distinct label pairs, label names and selectable field values.

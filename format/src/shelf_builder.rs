@@ -4,7 +4,7 @@ use crate::bytes::pad;
 use crate::posting::{PostingKind, posting_hash};
 use crate::shelf::{
     AS_OF_AT, BLOCK_LEN, COUNT_AT, HEADER_ALIGN, HEADER_CRC_AT, HEADER_FIXED_LEN, INDEX_CRC_AT, INDEX_ENTRY_LEN,
-    LENGTHS_AT, Lengths, MAGIC, PART_LEN_MAX, REGION_ALIGN, RESOURCE_LEN_AT, STORE_AT, TABLE_ENTRY_LEN, VERSION,
+    LENGTHS_AT, Lengths, MAGIC, MIXED, PART_LEN_MAX, REGION_ALIGN, RESOURCE_LEN_AT, STORE_AT, TABLE_ENTRY_LEN, VERSION,
 };
 use crate::{FormatError, Reason, sidecar};
 
@@ -20,8 +20,19 @@ pub struct ShelfBuilder {
     index: Vec<u8>,
     count: u32,
     last_key_at: usize,
-    /// (hash, ordinal), sorted only at the end
-    postings: Vec<(u64, u32)>,
+    /// sorted only at the end
+    postings: Vec<Posting>,
+}
+
+/// One object under one number, and what the number stands for.
+#[derive(Debug, Clone, Copy)]
+struct Posting {
+    hash: u64,
+    ordinal: u32,
+    kind: PostingKind,
+    /// Where name and value lie in the sidecars, as offset and length.
+    name: (u32, u32),
+    value: (u32, u32),
 }
 
 impl ShelfBuilder {
@@ -99,15 +110,28 @@ impl ShelfBuilder {
         self.keys.extend_from_slice(key.as_bytes());
         self.json.extend_from_slice(json);
         self.sidecars.extend_from_slice(archive);
+        let sidecar_at = self.sidecars.len() - archive.len();
+        // the strings of an accessed archive lie in its bytes
+        let place = |text: &str| {
+            let offset = text.as_ptr() as usize - archive.as_ptr() as usize;
+            ((sidecar_at + offset) as u32, text.len() as u32)
+        };
+        let ordinal = self.count;
+        let mut list = |kind, name: &str, value: &str| {
+            self.postings.push(Posting {
+                hash: posting_hash(kind, name, value),
+                ordinal,
+                kind,
+                name: place(name),
+                value: if value.is_empty() { (0, 0) } else { place(value) },
+            });
+        };
         for label in sidecar.labels.iter() {
-            self.postings
-                .push((posting_hash(PostingKind::Label, &label.name, &label.value), self.count));
-            self.postings
-                .push((posting_hash(PostingKind::LabelName, &label.name, ""), self.count));
+            list(PostingKind::Label, &label.name, &label.value);
+            list(PostingKind::LabelName, &label.name, "");
         }
         for field in sidecar.fields.iter() {
-            self.postings
-                .push((posting_hash(PostingKind::Field, &field.name, &field.value), self.count));
+            list(PostingKind::Field, &field.name, &field.value);
         }
         self.count += 1;
         Ok(())
@@ -131,20 +155,42 @@ impl ShelfBuilder {
             + 3 * REGION_ALIGN
     }
 
+    /// The posting table, as numbers and lengths (with [`MIXED`]) of their runs; and the ordinals of all runs.
+    fn runs(&mut self) -> (Vec<(u64, u32)>, Vec<u32>) {
+        self.postings.sort_unstable_by_key(|posting| (posting.hash, posting.ordinal));
+        let text = |(offset, len): (u32, u32)| self.sidecars.get(offset as usize..(offset + len) as usize);
+        let (mut runs, mut ordinals) = (Vec::new(), Vec::with_capacity(self.postings.len()));
+        for run in self.postings.chunk_by(|a, b| a.hash == b.hash) {
+            let first = &run[0];
+            let is_first = |other: &Posting| {
+                other.kind == first.kind
+                    && text(other.name) == text(first.name)
+                    && text(other.value) == text(first.value)
+            };
+            let mixed = if run.iter().all(is_first) { 0 } else { MIXED };
+            let start = ordinals.len();
+            for posting in run {
+                // one object may have two postings of one number
+                if ordinals[start..].last() != Some(&posting.ordinal) {
+                    ordinals.push(posting.ordinal);
+                }
+            }
+            runs.push((first.hash, (ordinals.len() - start) as u32 | mixed));
+        }
+        (runs, ordinals)
+    }
+
     /// The file, in slices to be written one after the other: header, JSON, sidecars, and all that is behind them.
     pub fn finish(mut self) -> Vec<Vec<u8>> {
-        self.postings.sort_unstable();
-        // one object may have two postings of one hash
-        self.postings.dedup();
-        let runs = || self.postings.chunk_by(|a, b| a.0 == b.0);
+        let (runs, ordinals) = self.runs();
         let lengths = Lengths {
             resource: self.resource.len(),
             json: self.json.len(),
             sidecars: self.sidecars.len(),
             keys: self.keys.len(),
             count: self.count as usize,
-            hashes: runs().count(),
-            ordinals: self.postings.len(),
+            hashes: runs.len(),
+            ordinals: ordinals.len(),
         };
         let regions = lengths.regions();
 
@@ -154,13 +200,13 @@ impl ShelfBuilder {
         tail.resize(regions.index - regions.sidecars_end, 0);
         tail.extend_from_slice(&self.index);
         let mut first = 0u32;
-        for run in runs() {
-            tail.extend_from_slice(&run[0].0.to_le_bytes());
+        for (hash, len) in runs {
+            tail.extend_from_slice(&hash.to_le_bytes());
             tail.extend_from_slice(&first.to_le_bytes());
-            tail.extend_from_slice(&(run.len() as u32).to_le_bytes());
-            first += run.len() as u32;
+            tail.extend_from_slice(&len.to_le_bytes());
+            first += len & !MIXED;
         }
-        for (_, ordinal) in &self.postings {
+        for ordinal in ordinals {
             tail.extend_from_slice(&ordinal.to_le_bytes());
         }
         for crc in block_crcs(&self.json, &self.sidecars) {
@@ -262,6 +308,31 @@ mod tests {
         let bytes = builder.finish().concat();
         assert!(bytes.len() <= estimate);
         bytes
+    }
+
+    #[test]
+    fn a_number_that_two_different_labels_share_is_marked_and_no_other() {
+        let mut builder = ShelfBuilder::new(7, "pods", 99);
+        for (key, app) in [("a/0", "shop"), ("a/1", "bank"), ("a/2", "shop")] {
+            builder.push(key, 1, 4, b"{}", &sidecar(app)).unwrap();
+        }
+        let [shop, bank] = ["shop", "bank"].map(|app| posting_hash(PostingKind::Label, "app", app));
+        let pure = builder.runs().0;
+        assert!(pure.iter().all(|(_, len)| len & MIXED == 0));
+        for posting in &mut builder.postings {
+            if posting.hash == bank {
+                posting.hash = shop;
+            }
+        }
+        let bytes = builder.finish().concat();
+        let shelf = Shelf::open(&bytes).unwrap();
+        let run = shelf.posting_run(&bytes, shop).unwrap();
+        assert!(run.is_mixed());
+        assert_eq!(run.len(), 3);
+        assert_eq!(shelf.postings_of(&bytes, run).iter().collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(shelf.posting_run(&bytes, bank).is_none());
+        let name = posting_hash(PostingKind::LabelName, "app", "");
+        assert!(!shelf.posting_run(&bytes, name).unwrap().is_mixed());
     }
 
     #[test]
