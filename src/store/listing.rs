@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::delta::Delta;
 use super::error::Damaged;
 use super::layer::{KeyRange, Layer, Source};
 use super::log::Log;
@@ -55,14 +56,12 @@ impl Listing {
     /// Over the keys of a range of bytes.
     pub(super) fn between(view: &Arc<View>, resource: &str, range: KeyRange, selection: &Selection) -> Listing {
         let resource = view.resource(resource).cloned().unwrap_or_default();
-        let whole = ShelfWalk::new(&resource.shelf, &range, None);
-        let listed = rarest(&resource, &whole, selection);
-        let (shelf, hashes) = match &listed {
-            Some(listed) => (
-                ShelfWalk::new(&resource.shelf, &range, Some(listed.in_shelf())),
-                Some(listed.in_delta()),
-            ),
-            None => (whole, None),
+        let shelf = ShelfWalk::new(&resource.shelf, &range);
+        let plan = selection.plan(|listed| cost(&resource, &shelf, listed));
+        let hashes = plan.as_ref().map(|plan| plan.rarest.in_delta());
+        let shelf = match plan {
+            Some(plan) => shelf.of_candidates(plan),
+            None => shelf,
         };
         let layers =
             std::array::from_fn(|layer| Layer::new(source(&resource, layer), &view.log, &range, hashes.as_deref()));
@@ -212,26 +211,16 @@ fn key_range(range: Range, selection: &Selection) -> KeyRange {
     KeyRange { lower, upper }
 }
 
-/// Of the requirements whose objects are listed by postings, the one with the fewest.
-fn rarest(resource: &ResourceView, shelf: &ShelfWalk, selection: &Selection) -> Option<Listed> {
-    let mut listed: Vec<Listed> = selection
-        .requirements
-        .iter()
-        .filter_map(Requirement::postings)
-        .collect();
-    if listed.len() > 1 {
-        listed.sort_by_cached_key(|listed| {
-            let hashes = listed.in_delta();
-            let deltas = resource.deltas().map(|delta| {
-                hashes
-                    .iter()
-                    .map(|hashes| delta.postings().ranks(hashes).len())
-                    .sum::<usize>()
-            });
-            shelf.listed(&resource.shelf, listed.in_shelf()) + deltas.sum::<usize>()
-        });
-    }
-    listed.into_iter().next()
+/// How many candidates postings list.
+fn cost(resource: &ResourceView, shelf: &ShelfWalk, listed: &Listed) -> usize {
+    let hashes = listed.in_delta();
+    let in_delta = |delta: &Delta| {
+        hashes
+            .iter()
+            .map(|hashes| delta.postings().ranks(hashes).len())
+            .sum::<usize>()
+    };
+    shelf.listed(&resource.shelf, listed) + resource.deltas().map(in_delta).sum::<usize>()
 }
 
 /// Objects that follow each other in a list.

@@ -16,6 +16,7 @@
 //!   [`HistoryError::TooOld`].
 
 mod bell;
+mod candidates;
 mod commit;
 mod delta;
 pub mod disk;

@@ -4,7 +4,9 @@
 //! The meaning of each operator is that of Kubernetes' label selectors ("Labels and Selectors", API conventions) and of
 //! its field selectors: an object without the label satisfies `NotIn`, `!=` and `!name`, and none of the others.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use flatkube_format::shelf::{PostingKind, posting_hash};
 use flatkube_format::sidecar::ArchivedSidecar;
@@ -18,6 +20,17 @@ use super::postings::{narrow, narrow_pair, of_name};
 pub struct Selection {
     /// All of these must hold.
     pub requirements: Vec<Requirement>,
+}
+
+/// How candidates for a selection are found.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// What lists the fewest of them.
+    pub(super) rarest: Listed,
+    /// The other requirements that postings list.
+    pub(super) others: Vec<Listed>,
+    /// Whether postings and keys decide about every requirement, collisions of hashes aside.
+    pub(super) is_decided: bool,
 }
 
 /// One condition on an object.
@@ -116,6 +129,33 @@ impl Selection {
         self.requirements.iter().any(|requirement| !requirement.is_of_key())
     }
 
+    /// Whether there are requirements on the key.
+    pub(super) fn asks_for_keys(&self) -> bool {
+        self.requirements.iter().any(Requirement::is_of_key)
+    }
+
+    /// How candidates for this selection are found, given what it costs to look at those of each requirement; `None` if
+    /// no requirement lists them.
+    pub(super) fn plan(&self, cost: impl Fn(&Listed) -> usize) -> Option<Plan> {
+        let mut others: Vec<Listed> = self.requirements.iter().filter_map(Requirement::postings).collect();
+        let of_key = self
+            .requirements
+            .iter()
+            .filter(|requirement| requirement.is_of_key())
+            .count();
+        let is_decided = others.len() + of_key == self.requirements.len() && others.iter().all(|one| one.is_exact);
+        let rarest = match others.len() {
+            0 => return None,
+            1 => 0,
+            _ => others.iter().enumerate().min_by_key(|(_, listed)| cost(listed))?.0,
+        };
+        Some(Plan {
+            rarest: others.swap_remove(rarest),
+            others,
+            is_decided,
+        })
+    }
+
     /// Whether the requirements on the key hold; those on the sidecar are taken as fulfilled.
     pub(super) fn key_matches(&self, key: &str) -> bool {
         self.requirements
@@ -160,65 +200,108 @@ impl Requirement {
     /// Where objects that can satisfy this requirement are listed; `None` when no posting lists them all: for negative
     /// operators, and for a field that must be empty, which objects may also lack.
     pub(super) fn postings(&self) -> Option<Listed> {
-        let label = |name: &str, values: &[String]| {
-            let mut pairs: Vec<u64> = values
-                .iter()
-                .map(|value| posting_hash(PostingKind::Label, name, value))
-                .collect();
-            pairs.sort_unstable();
-            pairs.dedup();
-            Listed {
-                name: Some(posting_hash(PostingKind::LabelName, name, "")),
-                values: Some(pairs),
-            }
-        };
+        let label_name = |name: &str| posting_hash(PostingKind::LabelName, name, "");
         match self {
-            Requirement::LabelIn { name, values } => Some(label(name, values)),
+            Requirement::LabelIn { name, values } => {
+                let mut sought: Vec<_> = values
+                    .iter()
+                    .map(|value| Sought::new(PostingKind::Label, name, value))
+                    .collect();
+                sought.sort_by_key(|sought| sought.hash);
+                sought.dedup_by_key(|sought| sought.hash);
+                Some(Listed {
+                    name: Some(label_name(name)),
+                    sought,
+                    is_exact: true,
+                })
+            }
             Requirement::LabelExists(name)
             | Requirement::LabelAbove { name, .. }
-            | Requirement::LabelBelow { name, .. } => Some(Listed {
-                values: None,
-                ..label(name, &[])
-            }),
+            | Requirement::LabelBelow { name, .. } => {
+                let sought = vec![Sought::new(PostingKind::LabelName, name, "")];
+                let is_exact = matches!(self, Requirement::LabelExists(_));
+                Some(Listed {
+                    name: Some(label_name(name)),
+                    sought,
+                    is_exact,
+                })
+            }
             Requirement::FieldIs { name, value } if !value.is_empty() => Some(Listed {
                 name: None,
-                values: Some(vec![posting_hash(PostingKind::Field, name, value)]),
+                sought: vec![Sought::new(PostingKind::Field, name, value)],
+                is_exact: true,
             }),
             _ => None,
         }
     }
 }
 
-/// Posting hashes that together list every object with one of some values, or with a label of some name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Postings that together list every object that can satisfy a requirement.
+#[derive(Clone, Debug)]
 pub(super) struct Listed {
     /// Hash of the label's name; `None` for a field.
-    pub(super) name: Option<u64>,
-    /// Hashes of the label or field with each accepted value, sorted; `None`: the label with any value.
-    pub(super) values: Option<Vec<u64>>,
+    name: Option<u64>,
+    /// In order of their hashes.
+    pub(super) sought: Vec<Sought>,
+    /// Whether all that is listed satisfies the requirement, collisions of hashes aside.
+    pub(super) is_exact: bool,
+}
+
+/// One label, label name or field that is looked up.
+#[derive(Clone, Debug)]
+pub(super) struct Sought {
+    kind: PostingKind,
+    name: String,
+    value: String,
+    /// Its number in shelves.
+    pub(super) hash: u64,
+    /// Names it within this process: a keyed hash whose key nobody knows, so that nobody makes two that are equal.
+    pub(super) proof: u64,
+}
+
+/// Key of [`Sought::proof`].
+static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+impl Sought {
+    fn new(kind: PostingKind, name: &str, value: &str) -> Sought {
+        Sought {
+            kind,
+            name: name.to_owned(),
+            value: value.to_owned(),
+            hash: posting_hash(kind, name, value),
+            // 0 stands for nothing.
+            proof: SECRET.hash_one((kind as u8, name, value)).max(1),
+        }
+    }
+
+    /// Whether the object with this sidecar has it.
+    pub(super) fn is_of(&self, sidecar: &ArchivedSidecar) -> bool {
+        match self.kind {
+            PostingKind::Label => sidecar.label(&self.name) == Some(&self.value),
+            PostingKind::LabelName => sidecar.label(&self.name).is_some(),
+            PostingKind::Field => sidecar.field(&self.name) == Some(&self.value),
+        }
+    }
 }
 
 impl Listed {
-    /// The hashes to look up in a shelf.
-    pub(super) fn in_shelf(&self) -> &[u64] {
-        self.values.as_deref().unwrap_or(self.name.as_slice())
-    }
-
     /// The ranges of hashes to look up in a delta.
     pub(super) fn in_delta(&self) -> Vec<RangeInclusive<u32>> {
-        match (self.name, &self.values) {
-            (Some(name), None) => vec![of_name(name)],
-            (name, values) => {
-                let narrow = |&pair: &u64| {
-                    let hash = name.map_or_else(|| narrow(pair), |name| narrow_pair(name, pair));
-                    hash..=hash
-                };
-                let mut ranges: Vec<_> = values.iter().flatten().map(narrow).collect();
-                ranges.sort_unstable_by_key(|range| *range.start());
-                ranges.dedup();
-                ranges
+        let narrowed = |sought: &Sought| match (sought.kind, self.name) {
+            (PostingKind::LabelName, _) => of_name(sought.hash),
+            (_, Some(name)) => {
+                let hash = narrow_pair(name, sought.hash);
+                hash..=hash
             }
-        }
+            (_, None) => {
+                let hash = narrow(sought.hash);
+                hash..=hash
+            }
+        };
+        let mut ranges: Vec<_> = self.sought.iter().map(narrowed).collect();
+        ranges.sort_unstable_by_key(|range| *range.start());
+        ranges.dedup();
+        ranges
     }
 }
 

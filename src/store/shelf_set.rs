@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use flatkube_format::manifest::PartEntry;
-use flatkube_format::shelf::{Entry, Postings, Shelf};
+use flatkube_format::shelf::{Entry, PostingRun, Postings, Shelf};
+use flatkube_format::sidecar::{self, ArchivedSidecar};
 
 use super::delta::{Delta, Keys};
 use super::error::Damaged;
 use super::map::Map;
+use super::selection::Sought;
 
 /// One mapped shelf part. Its index was checked when it was opened; JSON and sidecars are proven block by block when they
 /// are first touched.
@@ -25,7 +27,12 @@ pub struct Part {
     shelf: Shelf,
     /// A bit per block of JSON and sidecars: set once its checksum was found right.
     proven: Box<[AtomicU64]>,
+    /// [`Sought::proof`]s of labels and fields of which a sidecar has shown that their run lists them, by their hashes.
+    vouched: [AtomicU64; VOUCHED],
 }
+
+/// Labels and fields that a part remembers to have vouched for.
+const VOUCHED: usize = 16;
 
 /// The parts of a resource's shelf with their shadows. Cloning is O(1) and a clone never changes.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +92,7 @@ impl Part {
             bytes,
             shelf,
             proven,
+            vouched: Default::default(),
         })
     }
 
@@ -141,6 +149,39 @@ impl Part {
     /// Numbers of the objects with this posting hash, and perhaps of a few others.
     pub(super) fn postings(&self, hash: u64) -> Postings<'_> {
         self.shelf.postings(&self.bytes, hash)
+    }
+
+    pub(super) fn posting_run(&self, hash: u64) -> Option<PostingRun> {
+        self.shelf.posting_run(&self.bytes, hash)
+    }
+
+    pub(super) fn postings_of(&self, run: PostingRun) -> Postings<'_> {
+        self.shelf.postings_of(&self.bytes, run)
+    }
+
+    /// Whether all objects of a run have what is sought. Looks at one sidecar, once.
+    pub(super) fn vouches(&self, run: PostingRun, sought: &Sought) -> Result<bool, Damaged> {
+        if run.is_mixed() {
+            return Ok(false);
+        }
+        let vouched = &self.vouched[sought.hash as usize % VOUCHED];
+        if vouched.load(Ordering::Relaxed) == sought.proof {
+            return Ok(true);
+        }
+        let Some(object) = self.postings_of(run).get(0) else {
+            return Ok(false);
+        };
+        let is_right = sought.is_of(self.archive(object as usize)?);
+        if is_right {
+            vouched.store(sought.proof, Ordering::Relaxed);
+        }
+        Ok(is_right)
+    }
+
+    /// The sidecar of the object `index`, checked.
+    pub(super) fn archive(&self, index: usize) -> Result<&ArchivedSidecar, Damaged> {
+        sidecar::access(self.sidecar(index)?)
+            .map_err(|error| Damaged::of(self.map.file(), &error.at(self.entry(index).sidecar.start)))
     }
 
     /// Bytes of the file from `range`, proven.

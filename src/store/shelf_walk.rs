@@ -2,38 +2,21 @@
 //! with the layers above.
 
 use std::ops::{Bound, Range};
+use std::sync::Arc;
 
-use flatkube_format::sidecar;
-
+use super::candidates::Candidates;
 use super::error::Damaged;
 use super::layer::KeyRange;
-use super::selection::Selection;
+use super::selection::{Listed, Plan, Selection, Sought};
 use super::shelf_set::{Part, Place, ShelfSet};
-
-/// Candidates that are copied from postings at a time: bounds the heap of a listing.
-const WINDOW: usize = 4096;
 
 /// A place on a shelf that moves forward over what a selection may want.
 #[derive(Clone)]
 pub(super) struct ShelfWalk {
     at: Place,
     end: Place,
-    /// If set, only objects with one of these posting hashes are looked at.
+    /// If set, only these objects are looked at.
     candidates: Option<Candidates>,
-}
-
-/// Numbers of objects of one part that postings list.
-#[derive(Clone)]
-struct Candidates {
-    hashes: Vec<u64>,
-    /// The part that the rest is about.
-    part: usize,
-    /// Ascending.
-    window: Vec<u32>,
-    /// Index in `window` of the next one.
-    next: usize,
-    /// Objects below this number are covered by the window.
-    covered: usize,
 }
 
 /// Neighbours on a shelf part.
@@ -43,42 +26,46 @@ pub(super) struct Neighbours {
 }
 
 impl ShelfWalk {
-    /// Over the objects of `range`; with `hashes`, at least over those that have one of these posting hashes.
-    pub(super) fn new(shelf: &ShelfSet, range: &KeyRange, hashes: Option<&[u64]>) -> ShelfWalk {
+    /// Over the objects of a range.
+    pub(super) fn new(shelf: &ShelfSet, range: &KeyRange) -> ShelfWalk {
         let at = shelf.lower(range.lower());
         let end = range
             .upper
             .as_deref()
             .map_or(shelf.end(), |upper| shelf.lower(Bound::Included(upper)));
-        let candidates = hashes.map(|hashes| Candidates {
-            hashes: hashes.to_vec(),
-            part: usize::MAX,
-            window: Vec::new(),
-            next: 0,
-            covered: 0,
-        });
-        ShelfWalk { at, end, candidates }
+        ShelfWalk {
+            at,
+            end,
+            candidates: None,
+        }
     }
 
-    /// Number of objects of the walk that postings list for these hashes, shadowed ones included.
-    pub(super) fn listed(&self, shelf: &ShelfSet, hashes: &[u64]) -> usize {
+    /// Over those objects alone that a plan makes candidates.
+    pub(super) fn of_candidates(self, plan: Plan) -> ShelfWalk {
+        ShelfWalk {
+            candidates: Some(Candidates::new(plan)),
+            ..self
+        }
+    }
+
+    /// Number of objects of the walk that postings list, shadowed ones included.
+    pub(super) fn listed(&self, shelf: &ShelfSet, listed: &Listed) -> usize {
         let parts = shelf
             .parts()
             .iter()
             .enumerate()
             .take(self.end.part + 1)
             .skip(self.at.part);
-        parts
-            .map(|(index, part)| {
-                let objects = self.objects_of(index, part);
-                let in_part = |&hash| {
-                    part.postings(hash)
-                        .within(objects.start as u32, objects.end as u32)
-                        .len()
-                };
-                hashes.iter().map(in_part).sum::<usize>()
-            })
-            .sum()
+        let in_part = |(index, part): (usize, &Arc<Part>)| {
+            let objects = self.objects_of(index, part);
+            let count = |sought: &Sought| {
+                part.postings(sought.hash)
+                    .within(objects.start as u32, objects.end as u32)
+                    .len()
+            };
+            listed.sought.iter().map(count).sum::<usize>()
+        };
+        parts.map(in_part).sum()
     }
 
     /// The objects of one part that are still before the walk.
@@ -207,7 +194,7 @@ impl ShelfWalk {
         let mut found: Option<Range<usize>> = None;
         let mut from = objects.start;
         loop {
-            let Some(candidate) = candidates.peek(self.at.part, part, from, objects.end) else {
+            let Some(candidate) = candidates.peek(self.at.part, part, from, objects.end)? else {
                 // With a run in hand the next call comes here again and finds the part empty.
                 self.at.object = found.as_ref().map_or(objects.end, |run| run.end);
                 break;
@@ -237,7 +224,7 @@ impl ShelfWalk {
                 ));
             }
             from = candidate + 1;
-            if is_selected(part, candidate, selection)? {
+            if candidates.is_selected(part, candidate, selection)? {
                 found = Some(found.map_or(candidate, |run| run.start)..candidate + 1);
             } else if found.is_some() {
                 self.at.object = from;
@@ -254,56 +241,10 @@ impl ShelfWalk {
     }
 }
 
-impl Candidates {
-    /// The first candidate of the part from the object `from` on.
-    fn peek(&mut self, index: usize, part: &Part, from: usize, end: usize) -> Option<usize> {
-        if self.part != index {
-            (self.part, self.covered) = (index, 0);
-            self.window.clear();
-            self.next = 0;
-        }
-        loop {
-            while let Some(&candidate) = self.window.get(self.next) {
-                if candidate as usize >= from {
-                    return ((candidate as usize) < end).then_some(candidate as usize);
-                }
-                self.next += 1;
-            }
-            let start = self.covered.max(from);
-            if start >= end {
-                return None;
-            }
-            self.load(part, start as u32, end as u32);
-        }
-    }
-
-    /// Copies the next candidates: all below some number, that is [`Candidates::covered`] from then on.
-    fn load(&mut self, part: &Part, start: u32, end: u32) {
-        self.window.clear();
-        self.next = 0;
-        let share = (WINDOW / self.hashes.len().max(1)).max(16);
-        let mut covered = end;
-        for &hash in &self.hashes {
-            let listed = part.postings(hash).within(start, end);
-            self.window.extend(listed.iter().take(share));
-            if let Some(cut) = listed.get(share) {
-                covered = covered.min(cut);
-            }
-        }
-        self.window.sort_unstable();
-        self.window.dedup();
-        self.window
-            .truncate(self.window.partition_point(|&candidate| candidate < covered));
-        self.covered = covered as usize;
-    }
-}
-
-fn is_selected(part: &Part, object: usize, selection: &Selection) -> Result<bool, Damaged> {
+/// Whether an object is selected, by its key and sidecar.
+pub(super) fn is_selected(part: &Part, object: usize, selection: &Selection) -> Result<bool, Damaged> {
     if !selection.needs_sidecar() {
         return Ok(selection.key_matches(part.key(object)));
     }
-    let sidecar = sidecar::access(part.sidecar(object)?);
-    let sidecar =
-        sidecar.map_err(|error| Damaged::of(part.map().file(), &error.at(part.entry(object).sidecar.start)))?;
-    Ok(selection.matches_parts(part.key(object), sidecar))
+    Ok(selection.matches_parts(part.key(object), part.archive(object)?))
 }
