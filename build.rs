@@ -82,6 +82,7 @@ fn gather(data: &Path) -> Result<Source, String> {
         }
     }
     marks(&read("marks.tsv")?, &mut schemas)?;
+    numbers(&read("protobuf.tsv")?, &mut schemas)?;
     Ok(Source {
         schemas,
         kinds,
@@ -158,6 +159,23 @@ fn marks(table: &str, schemas: &mut BTreeMap<String, SchemaSource>) -> Result<()
                 .get_mut(&current)
                 .ok_or_else(|| format!("marks of an unknown schema {current}"))?;
             schema.marks.extend(parse_marks(marks));
+        }
+    }
+    Ok(())
+}
+
+fn numbers(table: &str, schemas: &mut BTreeMap<String, SchemaSource>) -> Result<(), String> {
+    for line in lines(table) {
+        let [name, numbers] = columns(line)?;
+        let schema = schemas
+            .get_mut(name)
+            .ok_or_else(|| format!("numbers of an unknown schema {name}"))?;
+        for (field, number) in numbers.split(' ').filter_map(|pair| pair.split_once('=')) {
+            let field = schema
+                .fields
+                .get_mut(field)
+                .ok_or_else(|| format!("{name} has no field {field}"))?;
+            field.marks.insert("protobuf".to_owned(), number.to_owned());
         }
     }
     Ok(())

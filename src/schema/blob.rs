@@ -280,6 +280,10 @@ impl<'a> FieldEntry<'a> {
     pub(crate) fn description(self) -> DescriptionPlace {
         description_at(self.blob, self.at + 28)
     }
+    /// Path of protobuf field numbers, from the lowest byte up.
+    pub(crate) fn protobuf(self) -> u32 {
+        self.blob.u32(self.at + 36)
+    }
 }
 
 fn description_at(blob: Blob<'_>, at: usize) -> DescriptionPlace {

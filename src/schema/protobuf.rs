@@ -5,25 +5,22 @@
 //!
 //! The encoding is that of proto2 (<https://protobuf.dev/programming-guides/encoding/>) in the envelope of
 //! `k8s.io/apimachinery/pkg/runtime.Unknown`: four bytes `k8s\0`, then `{typeMeta = 1, raw = 2, contentType = 4}`. Types
-//! are those of the schema; only the numbers of the fields are not in it, they stand in `data/protobuf.tsv`: of each
-//! schema `number=field`, and `number={...}` where Go embeds a struct that JSON does not show (`Volume`, `Probe`).
-//! Fields that are not in the table are passed over, as Go does. Go writes plain fields with their zero value; what
-//! becomes of these is decided where all objects are brought into canonical form.
-
-use std::collections::HashMap;
-use std::sync::OnceLock;
+//! and the numbers of their fields are those of the schema; where Go embeds a struct that JSON does not show (`Volume`,
+//! `Probe`), a number is a path through both messages. Fields whose number is not known are passed over, as Go does. Go
+//! writes plain fields with their zero value; what becomes of these is decided where all objects are brought into
+//! canonical form.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::shape::{Schema, Shape, Type};
+use super::walk::json_schema_props;
 
 /// What an encoded body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 /// Deepest nesting of messages that is followed.
 const DEPTH_MAX: usize = 64;
-const DATA: &str = include_str!("data/protobuf.tsv");
 
 /// Why a body is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,61 +73,34 @@ pub fn protobuf_to_json(body: &[u8]) -> Result<Value, ProtobufError> {
     let mut object = Map::new();
     object.insert("apiVersion".to_owned(), Value::String(api_version));
     object.insert("kind".to_owned(), Value::String(kind));
-    message(raw, schema, numbers(schema), &mut object, 0)?;
+    message(raw, schema, Place::TOP, &mut object, 0)?;
     Ok(Value::Object(object))
 }
 
-/// What the numbers of a message stand for.
-#[derive(Debug, Default)]
-struct Numbers(Vec<(u32, Meaning)>);
-
-#[derive(Debug)]
-enum Meaning {
-    /// A field of the schema.
-    Field(&'static str),
-    /// A struct whose fields are those of the schema around it.
-    Embedded(Numbers),
+/// Where in the messages of a schema a field stands: the numbers of the fields that lead there, the first in the lowest
+/// byte.
+#[derive(Clone, Copy)]
+struct Place {
+    path: u32,
+    bits: u32,
 }
 
-impl Numbers {
-    /// Reads `1=name 2={1=exec 2=httpGet} 3=port`, up to the end or a closing brace.
-    fn parse(text: &mut &'static str) -> Self {
-        let mut numbers = Vec::new();
-        while let Some((number, rest)) = text.split_once('=') {
-            let Ok(number) = number.trim_start().parse() else { break };
-            let meaning = if let Some(mut inner) = rest.strip_prefix('{') {
-                let embedded = Numbers::parse(&mut inner);
-                *text = inner.strip_prefix('}').unwrap_or(inner);
-                Meaning::Embedded(embedded)
-            } else {
-                let end = rest.find([' ', '}']).unwrap_or(rest.len());
-                *text = &rest[end..];
-                Meaning::Field(&rest[..end])
-            };
-            numbers.push((number, meaning));
-            if text.starts_with('}') {
-                break;
-            }
-        }
-        Numbers(numbers)
+impl Place {
+    const TOP: Place = Place { path: 0, bits: 0 };
+
+    /// The place of field `number` of the message at this one. None: no schema has such a number.
+    fn at(self, number: u32) -> Option<Place> {
+        let number = u32::from(u8::try_from(number).ok()?);
+        Some(Place {
+            path: self.path | number.checked_shl(self.bits)?,
+            bits: self.bits + 8,
+        })
     }
 
-    fn get(&self, number: u32) -> Option<&Meaning> {
-        self.0
-            .iter()
-            .find(|(own, _)| *own == number)
-            .map(|(_, meaning)| meaning)
+    /// Whether a field with the path `other` lies in the message at this place.
+    fn holds(self, other: u32) -> bool {
+        self.bits < u32::BITS && other >> self.bits != 0 && other & ((1 << self.bits) - 1) == self.path
     }
-}
-
-fn numbers(schema: Schema<'_>) -> &'static Numbers {
-    static NOTHING: Numbers = Numbers(Vec::new());
-    static TABLE: OnceLock<HashMap<&'static str, Numbers>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
-        let rows = DATA.lines().skip(1).filter_map(|line| line.split_once('\t'));
-        rows.map(|(name, mut text)| (name, Numbers::parse(&mut text))).collect()
-    });
-    table.get(schema.name()).unwrap_or(&NOTHING)
 }
 
 /// One value as it is encoded.
@@ -218,7 +188,7 @@ fn each_field<'a>(
 fn message(
     bytes: &[u8],
     schema: Schema<'_>,
-    numbers: &Numbers,
+    place: Place,
     object: &mut Map<String, Value>,
     depth: usize,
 ) -> Result<(), ProtobufError> {
@@ -226,15 +196,12 @@ fn message(
         return Err(Malformed("exceeded max depth"));
     }
     each_field(bytes, |number, wire| {
-        match numbers.get(number) {
-            Some(Meaning::Field(name)) => {
-                if let Some(field) = schema.field(name) {
-                    let slot = object.entry(*name).or_insert(Value::Null);
-                    add(slot, wire, field.ty(), depth)?;
-                }
-            }
-            Some(Meaning::Embedded(embedded)) => message(wire.bytes()?, schema, embedded, object, depth + 1)?,
-            None => {}
+        let Some(place) = place.at(number) else { return Ok(()) };
+        if let Some(field) = schema.fields().find(|field| field.protobuf() == place.path) {
+            let slot = object.entry(field.name()).or_insert(Value::Null);
+            add(slot, wire, field.ty(), depth)?;
+        } else if schema.fields().any(|field| place.holds(field.protobuf())) {
+            message(wire.bytes()?, schema, place, object, depth + 1)?;
         }
         Ok(())
     })
@@ -332,14 +299,37 @@ fn of_schema(bytes: &[u8], schema: Schema<'_>, depth: usize) -> Result<Value, Pr
         }
         Shape::Struct if schema.fields().next().is_some() => {
             let mut object = Map::new();
-            message(bytes, schema, numbers(schema), &mut object, depth + 1)?;
+            message(bytes, schema, Place::TOP, &mut object, depth + 1)?;
             Ok(Value::Object(object))
         }
         Shape::Raw | Shape::Any | Shape::Struct => raw_json(bytes),
         Shape::SchemaOrBool | Shape::SchemaOrArray | Shape::SchemaOrStrings => {
-            Err(Malformed("this kind is not read in protobuf; send JSON"))
+            json_schema_or(bytes, schema.shape(), depth)
         }
     }
+}
+
+/// A JSON schema, or what may stand in its place: `{allows = 1, schema = 2}`, `{schema = 1, jSONSchemas = 2}` or
+/// `{schema = 1, property = 2}`.
+fn json_schema_or(bytes: &[u8], shape: Shape, depth: usize) -> Result<Value, ProtobufError> {
+    let Type::Schema(schema) = json_schema_props() else {
+        return Err(Malformed("no schema of JSON schemas is known"));
+    };
+    let mut value = match shape {
+        Shape::SchemaOrBool => Value::Bool(false),
+        _ => Value::Array(Vec::new()),
+    };
+    each_field(bytes, |number, wire| {
+        match (shape, number, &mut value) {
+            (Shape::SchemaOrBool, 1, Value::Bool(allows)) => *allows = wire.varint()? != 0,
+            (Shape::SchemaOrBool, 2, _) | (_, 1, _) => value = of_schema(wire.bytes()?, schema, depth + 1)?,
+            (Shape::SchemaOrArray, 2, Value::Array(list)) => list.push(of_schema(wire.bytes()?, schema, depth + 1)?),
+            (Shape::SchemaOrStrings, 2, Value::Array(list)) => list.push(Value::from(wire.text()?)),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(value)
 }
 
 /// The text of one field; empty when it is not there.
@@ -487,22 +477,73 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_fields_that_the_schemas_have() {
-        fn check(schema: Schema<'_>, numbers: &Numbers, count: &mut usize) {
-            for (_, meaning) in &numbers.0 {
-                match meaning {
-                    Meaning::Field(name) => {
-                        assert!(schema.field(name).is_some(), "{}: {name}", schema.name());
-                        *count += 1;
-                    }
-                    Meaning::Embedded(embedded) => check(schema, embedded, count),
-                }
-            }
+    fn a_source_inside_a_volume_is_inline_twice() {
+        // Volume {name 1, source 2 {configMap 19 {reference 1 {name 1}, defaultMode 3}}}
+        let config_map = [field(1, &field(1, b"settings")), number(3, 36)].concat();
+        let source = [&[0x9a, 0x01, config_map.len() as u8][..], &config_map].concat();
+        let volume = [field(1, b"v"), field(2, &source)].concat();
+        assert_eq!(
+            protobuf_to_json(&envelope("v1", "Pod", &field(2, &field(1, &volume)))).expect("a Pod")["spec"]["volumes"],
+            json!([{ "name": "v", "configMap": { "name": "settings", "defaultMode": 36 } }])
+        );
+    }
+
+    /// A message of one JSON schema around `inner`, in a CustomResourceDefinition.
+    fn definition(schema: &[u8]) -> Vec<u8> {
+        let version = field(4, &field(1, schema));
+        envelope(
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            &field(2, &field(7, &version)),
+        )
+    }
+
+    #[test]
+    fn json_schemas_and_what_stands_for_them_are_read() {
+        // properties 29: key 1, value 2; additionalProperties 30; items 24
+        let boolean = [&[0xf2, 0x01, 0x02][..], &number(1, 1)].concat();
+        let entry = [field(1, b"a"), field(2, &boolean)].concat();
+        let schema = [
+            field(5, b"object"),
+            [&[0xea, 0x01, entry.len() as u8][..], &entry].concat(),
+        ]
+        .concat();
+        assert_eq!(
+            protobuf_to_json(&definition(&schema)).expect("a definition")["spec"]["versions"][0]["schema"],
+            json!({ "openAPIV3Schema":
+                { "type": "object", "properties": { "a": { "additionalProperties": true } } } })
+        );
+    }
+
+    #[test]
+    fn nests_without_end_are_refused() {
+        // not: 28
+        let nest = (0..500).fold(Vec::new(), |inner, _| {
+            let whole = field(1, &inner);
+            [&[0xe2, 0x01][..], &whole[1..]].concat()
+        });
+        assert_eq!(
+            protobuf_to_json(&definition(&nest)),
+            Err(Malformed("exceeded max depth"))
+        );
+    }
+
+    #[test]
+    fn nearly_every_field_has_a_number() {
+        let (known, all) = Schema::all()
+            .flat_map(Schema::fields)
+            .filter(|field| !matches!(field.name(), "apiVersion" | "kind"))
+            .fold((0, 0), |(known, all), field| {
+                (known + usize::from(field.protobuf() != 0), all + 1)
+            });
+        assert!(known > 2_000 && all - known < 60, "{known} of {all}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn bytes_of_no_meaning_do_no_harm(raw in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let _ = protobuf_to_json(&envelope("v1", "Pod", &raw));
+            let _ = protobuf_to_json(&definition(&raw));
         }
-        let mut count = 0;
-        for schema in Schema::all() {
-            check(schema, numbers(schema), &mut count);
-        }
-        assert!(count > 2_000, "{count} fields have numbers");
     }
 }

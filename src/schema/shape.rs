@@ -268,6 +268,11 @@ impl<'a> Field<'a> {
         self.blob.field(self.number).go_type()
     }
 
+    /// Path of protobuf field numbers, from the lowest byte up; 0: not known.
+    pub(crate) fn protobuf(self) -> u32 {
+        self.blob.field(self.number).protobuf()
+    }
+
     /// The Go type, as error texts have it: `[]v1.Container`, `int32`, `v1.RestartPolicy`.
     pub fn go_type(self) -> String {
         match self.go_mark() {

@@ -530,7 +530,8 @@ fn zero(ty: Type<'_>) -> Value {
     }
 }
 
-fn json_schema_props() -> Type<'static> {
+/// The schema of a JSON schema.
+pub(crate) fn json_schema_props() -> Type<'static> {
     const NAME: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
     Schema::named(NAME).map_or(Type::Any, Type::Schema)
 }

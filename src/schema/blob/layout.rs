@@ -5,13 +5,18 @@
 //! region, where a `u16` length precedes the bytes; 0 is the empty text. A description reference is three `u16`: chunk,
 //! offset in the inflated chunk, length.
 //!
+//!
+//! The protobuf number of a field is a path: the lowest byte is the field's number in the message, or, where JSON has a
+//! message inline, that message's; the next bytes go on within. 0: not known.
+//!
 //! ```text
 //! header   magic u32, version u32, counts: schemas, fields, types, kinds, paths, chunks u32 each,
 //!          offsets: schemas, fields, types, kinds, paths, chunks, text u32 each, length u32
 //! schema   24 B: name text, first field u32, fields u16, shape u8, flags u8, description 3*u16, type u16,
 //!          union text                                               sorted by name
-//! field    36 B: name text, type u16, list u8, flags u8, default text, enum text, keys text, merge key text,
-//!          Go type text, description 3*u16, padding u16             sorted by name within a schema
+//! field    40 B: name text, type u16, list u8, flags u8, default text, enum text, keys text, merge key text,
+//!          Go type text, description 3*u16, padding u16, protobuf u32
+//!                                                                   sorted by name within a schema
 //! type     4 B: kind u8, format u8, argument u16 (type of the element, or schema)
 //! kind     16 B: group text, version text, kind text, schema u16, padding u16   sorted by kind, group, version
 //! path     24 B: path text, actions u16, methods u8, padding u8, group text, version text, kind text, padding u32
@@ -22,7 +27,7 @@ pub(crate) const MAGIC: u32 = 0x4d48_5346; // "FSHM"
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const HEADER_LEN: usize = 4 * 16;
 pub(crate) const SCHEMA_LEN: usize = 24;
-pub(crate) const FIELD_LEN: usize = 36;
+pub(crate) const FIELD_LEN: usize = 40;
 pub(crate) const TYPE_LEN: usize = 4;
 pub(crate) const KIND_LEN: usize = 16;
 pub(crate) const PATH_LEN: usize = 24;

@@ -298,6 +298,12 @@ impl<'s> Writer<'s> {
             put_u16(out, part);
         }
         put_u16(out, 0);
+        let mut number: u32 = 0;
+        for step in mark("protobuf").split('/').rev().filter(|step| !step.is_empty()) {
+            let step: u8 = step.parse().map_err(|_| format!("protobuf number {step} of {name}"))?;
+            number = number.checked_mul(256).ok_or_else(|| format!("{name} lies too deep"))? | u32::from(step);
+        }
+        put_u32(out, number);
         Ok(())
     }
 
