@@ -2,19 +2,38 @@
 
 use serde_json::Value;
 
+use super::FieldError;
 use super::core::pod_spec::default_pod_spec;
 use super::edit::{default_at, items_mut, object_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, integer, list, text};
 use super::row::Row;
+use super::validate::{At, immutable};
+use super::workload_rules::{
+    check_counters, check_restarts, check_rollout, check_selector, check_stateful_set_change, check_template,
+};
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind::new("controllerrevisions.apps").cells(revision_cells),
+    Kind::new("controllerrevisions.apps")
+        .cells(revision_cells)
+        .validate(|revision, errors| {
+            let data = At::root(revision).get("data");
+            if !data.present() {
+                errors.push(data.required("data is mandatory"));
+            }
+        }),
     Kind::new("daemonsets.apps")
         .cells(daemon_set_cells)
         .defaults(daemon_set_defaults)
         .prepare_create(|set, _| set_at(set, "/metadata/annotations", TEMPLATE_GENERATION, "1"))
         .prepare_update(|old, new, _, _| count_template_generation(old, new))
+        .validate(|set, errors| {
+            check_selector(set, "daemonset", errors);
+            check_template(set, "spec.template", errors);
+            check_restarts(set, errors);
+            check_rollout(set, "spec.updateStrategy", &["RollingUpdate", "OnDelete"], errors);
+        })
+        .validate_update(selector_stays)
         .status_keeps_labels(),
     Kind::new("deployments.apps")
         .cells(|row| {
@@ -24,6 +43,17 @@ pub(super) const KINDS: &[Kind] = &[
             containers_and_selector(row);
         })
         .defaults(deployment_defaults)
+        .validate(|deployment, errors| {
+            check_selector(deployment, "deployment", errors);
+            check_template(deployment, "spec.template", errors);
+            check_restarts(deployment, errors);
+            check_rollout(deployment, "spec.strategy", &["Recreate", "RollingUpdate"], errors);
+        })
+        .validate_update(selector_stays)
+        .validate_status(|_, new, errors| {
+            check_counters(new, &["updatedReplicas", "readyReplicas", "availableReplicas"], errors);
+        })
+        .annotations_count_as_changes()
         .status_keeps_labels(),
     Kind::new("replicasets.apps")
         .cells(|row| {
@@ -35,6 +65,19 @@ pub(super) const KINDS: &[Kind] = &[
             containers_and_selector(row);
         })
         .defaults(|set| default_pod_spec(set, "/spec/template/spec"))
+        .validate(|set, errors| {
+            check_selector(set, "deployment", errors);
+            check_template(set, "spec.template", errors);
+            check_restarts(set, errors);
+        })
+        .validate_update(selector_stays)
+        .validate_status(|_, new, errors| {
+            check_counters(
+                new,
+                &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+                errors,
+            );
+        })
         .status_keeps_labels(),
     Kind::new("statefulsets.apps")
         .cells(|row| {
@@ -45,8 +88,25 @@ pub(super) const KINDS: &[Kind] = &[
                 .containers_at("/spec/template/spec/containers");
         })
         .defaults(stateful_set_defaults)
+        .validate(|set, errors| {
+            check_selector(set, "statefulset", errors);
+            check_template(set, "spec.template", errors);
+            check_restarts(set, errors);
+        })
+        .validate_update(|old, new, subresource, errors| {
+            if subresource.is_none() {
+                check_stateful_set_change(old, new, errors);
+            }
+        })
+        .validate_status(|_, new, errors| {
+            check_counters(new, &["readyReplicas", "currentReplicas", "updatedReplicas"], errors);
+        })
         .status_keeps_labels(),
 ];
+
+fn selector_stays(old: &Value, new: &Value, _: Option<&str>, errors: &mut Vec<FieldError>) {
+    immutable(old, new, "spec.selector", errors);
+}
 
 /// Counts changes of a DaemonSet's template, in text.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";

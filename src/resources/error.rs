@@ -125,6 +125,16 @@ impl FieldError {
         )
     }
 
+    /// `Invalid value: ` and what is wrong, without the value.
+    pub fn invalid_plain(field: impl Into<String>, detail: impl fmt::Display) -> FieldError {
+        FieldError::new(FieldReason::Invalid, field, "Invalid value", detail)
+    }
+
+    /// `Duplicate value: …`; the value as it is shown.
+    pub fn duplicate_shown(field: impl Into<String>, shown: &str) -> FieldError {
+        FieldError::new(FieldReason::Duplicate, field, &format!("Duplicate value: {shown}"), "")
+    }
+
     /// `Forbidden: …`.
     pub fn forbidden(field: impl Into<String>, detail: impl fmt::Display) -> FieldError {
         FieldError::new(FieldReason::Forbidden, field, "Forbidden", detail)

@@ -2,13 +2,18 @@
 
 use serde_json::{Value, json};
 
+use super::FieldError;
 use super::edit::{default_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, condition, list, text};
+use super::names::{label, subdomain};
 use super::row::Row;
+use super::validate::At;
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind::new("apiservices.apiregistration.k8s.io").cells(api_services),
+    Kind::new("apiservices.apiregistration.k8s.io")
+        .cells(api_services)
+        .validate(check_api_service),
     Kind::new("customresourcedefinitions.apiextensions.k8s.io")
         .defaults(|definition| {
             let kind = text(definition, "/spec/names/kind").to_owned();
@@ -31,14 +36,18 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("mutatingadmissionpolicies.admissionregistration.k8s.io").cells(|row| policies(row, "/spec/mutations")),
     Kind::new("mutatingadmissionpolicybindings.admissionregistration.k8s.io").cells(policy_bindings),
-    Kind::new("mutatingwebhookconfigurations.admissionregistration.k8s.io").cells(webhooks),
+    Kind::new("mutatingwebhookconfigurations.admissionregistration.k8s.io")
+        .cells(webhooks)
+        .validate(check_webhooks),
     Kind::new("runtimeclasses.node.k8s.io").cells(|row| {
         row.name().text_at("/handler").age();
     }),
     Kind::new("validatingadmissionpolicies.admissionregistration.k8s.io")
         .cells(|row| policies(row, "/spec/validations")),
     Kind::new("validatingadmissionpolicybindings.admissionregistration.k8s.io").cells(policy_bindings),
-    Kind::new("validatingwebhookconfigurations.admissionregistration.k8s.io").cells(webhooks),
+    Kind::new("validatingwebhookconfigurations.admissionregistration.k8s.io")
+        .cells(webhooks)
+        .validate(check_webhooks),
 ];
 
 fn api_services(row: &mut Row<'_>) {
@@ -82,4 +91,70 @@ fn policy_bindings(row: &mut Row<'_>) {
 
 fn webhooks(row: &mut Row<'_>) {
     row.name().count_at("/webhooks").age();
+}
+
+fn check_webhooks(configuration: &Value, errors: &mut Vec<FieldError>) {
+    const VERSIONS: &[&str] = &["v1", "v1beta1"];
+    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    for hook in At::root(configuration).get("webhooks").items() {
+        let name = hook.get("name");
+        let wrong = subdomain(name.text());
+        if !wrong.is_empty() {
+            name.check(wrong, errors);
+        } else if name.text().split('.').count() < 3 {
+            errors.push(name.invalid("should be a domain with at least three segments separated by dots"));
+        }
+        let versions = hook.get("admissionReviewVersions");
+        if !versions.is_empty() && !versions.items().any(|version| VERSIONS.contains(&version.text())) {
+            errors.push(versions.invalid("must include at least one of v1, v1beta1"));
+        }
+        let client = hook.get("clientConfig");
+        if client.get("url").present() == client.get("service").present() {
+            errors.push(client.required("exactly one of url or service is required"));
+        }
+        let timeout = hook.get("timeoutSeconds");
+        if timeout
+            .integer()
+            .is_some_and(|timeout_s| !(1..=30).contains(&timeout_s))
+        {
+            errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
+        }
+        for rule in hook.get("rules").items() {
+            for operation in rule.get("operations").items() {
+                operation.one_of(OPERATIONS, errors);
+            }
+        }
+    }
+}
+
+fn check_api_service(service: &Value, errors: &mut Vec<FieldError>) {
+    let root = At::root(service);
+    let (name, spec) = (root.get("metadata.name"), root.get("spec"));
+    let (group, version) = (spec.get("group"), spec.get("version"));
+    let required = format!("{}.{}", version.text(), group.text());
+    if name.text() != required {
+        errors.push(name.invalid(format_args!("must be `spec.version+\".\"+spec.group`: \"{required}\"")));
+    }
+    if group.is_empty() && version.text() != "v1" {
+        errors.push(group.required("only v1 may have an empty group and it better be legacy kube"));
+    }
+    let first = version.text().bytes().next();
+    if !label(version.text()).is_empty() || !first.is_some_and(|byte| byte.is_ascii_lowercase()) {
+        let rule = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+            character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
+            is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+        errors.push(FieldError::invalid_text(&version.field, version.text(), rule));
+    }
+    for (field, max) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)] {
+        let priority = spec.get(field);
+        let number = priority.integer().unwrap_or(0);
+        if number <= 0 || number > max {
+            let detail = format!("must be positive and less than {max}");
+            errors.push(FieldError::invalid(&priority.field, &number.into(), detail));
+        }
+    }
+    let skip = spec.get("insecureSkipTLSVerify");
+    if skip.value.as_bool() == Some(true) && !spec.get("caBundle").is_empty() {
+        errors.push(skip.invalid("may not be true if caBundle is present"));
+    }
 }

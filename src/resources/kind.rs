@@ -31,6 +31,8 @@ pub(super) struct Kind {
     pub(super) validate_status: fn(&Value, &Value, &mut Vec<FieldError>),
     /// Warnings about an object that is fine.
     pub(super) warnings: fn(&Value) -> Vec<String>,
+    /// Whether the generation counts changes of annotations too.
+    pub(super) annotations_count_as_changes: bool,
     /// Whether `/status` leaves the labels as they are.
     pub(super) status_keeps_labels: bool,
 }
@@ -48,6 +50,7 @@ impl Kind {
             validate_update: |_, _, _, _| (),
             validate_status: |_, _, _| (),
             warnings: |_| Vec::new(),
+            annotations_count_as_changes: false,
             status_keeps_labels: false,
         }
     }
@@ -69,6 +72,13 @@ impl Kind {
         prepare_update: fn(&Value, &mut Value, Option<&str>, &Context<'_>),
     ) -> Kind {
         Kind { prepare_update, ..self }
+    }
+
+    pub(super) const fn annotations_count_as_changes(self) -> Kind {
+        Kind {
+            annotations_count_as_changes: true,
+            ..self
+        }
     }
 
     pub(super) const fn status_keeps_labels(self) -> Kind {

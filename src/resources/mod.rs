@@ -35,6 +35,7 @@ mod storage;
 mod strategy;
 pub mod table;
 mod validate;
+mod workload_rules;
 
 pub use archiver::KindArchiver;
 pub use bootstrap::bootstrap;

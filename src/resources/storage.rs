@@ -6,6 +6,7 @@ use super::edit::{default_at, items_mut};
 use super::kind::{Kind, name_and_age};
 use super::lookup::{count, list, map, present, text, texts};
 use super::row::Row;
+use super::validate::immutable;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("csidrivers.storage.k8s.io").cells(|row| {
@@ -50,7 +51,13 @@ pub(super) const KINDS: &[Kind] = &[
             .text_at("/spec/pool/name")
             .age();
     }),
-    Kind::new("storageclasses.storage.k8s.io").cells(storage_classes),
+    Kind::new("storageclasses.storage.k8s.io")
+        .cells(storage_classes)
+        .validate_update(|old, new, _, errors| {
+            for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+                immutable(old, new, field, errors);
+            }
+        }),
     Kind::new("volumeattachments.storage.k8s.io").cells(|row| {
         row.name()
             .text_at("/spec/attacher")

@@ -112,7 +112,9 @@ pub fn prepare_update(
     canonicalize(resource, new);
     (kind.defaults)(new);
     (kind.prepare_update)(old, new, subresource, context);
-    count_generation(resource, old, new);
+    if subresource != Some("status") {
+        count_generation(resource, kind, old, new);
+    }
     let mut errors = Vec::new();
     metadata::validate(resource, new, &mut errors);
     metadata::validate_update(old, new, &mut errors);
@@ -209,9 +211,9 @@ fn isolate(resource: &Resource, kind: &Kind, subresource: Option<&str>, old: &Va
                 keep_in(old, new, "labels");
             }
         }
-        Some(_) => {
-            keep(old, new, "status");
-        }
+        // The kind says what an approval may change.
+        Some("approval") => {}
+        Some(_) => keep(old, new, "status"),
     }
 }
 
@@ -252,12 +254,14 @@ fn remove(object: &mut Value, field: &str) {
 }
 
 /// The generation goes up by one when anything but metadata and status changed.
-fn count_generation(resource: &Resource, old: &Value, new: &mut Value) {
+fn count_generation(resource: &Resource, kind: &Kind, old: &Value, new: &mut Value) {
     if !resource.strategy.counts_generation {
         return;
     }
     let changed = |field: &String| field != "metadata" && field != "status" && old.get(field) != new.get(field);
-    if fields_of(old, new).iter().any(changed) {
+    let annotations = "/metadata/annotations";
+    let noted = kind.annotations_count_as_changes && old.pointer(annotations) != new.pointer(annotations);
+    if noted || fields_of(old, new).iter().any(changed) {
         let generation = integer(old, "/metadata/generation").unwrap_or(0) + 1;
         if let Ok(metadata) = metadata_of(new) {
             metadata.insert("generation".to_owned(), generation.into());

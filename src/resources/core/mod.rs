@@ -1,9 +1,12 @@
 //! The core group.
 
+mod data_rules;
 mod nodes;
+pub(super) mod other_rules;
 pub(super) mod pod_rules;
 pub(super) mod pod_spec;
 mod pods;
+pub(super) mod service_rules;
 mod services;
 mod volumes;
 
@@ -13,22 +16,31 @@ use serde_json::{Map, Value, json};
 
 use super::edit::{default_at, default_in, items_mut, object_at, remove_at, set_at};
 use super::kind::{Kind, name_and_age};
+use super::lookup;
 use super::lookup::{integer, list, map, text, time_s};
 use super::metadata;
 use super::row::{Row, some_and_more};
 use super::strategy::keep;
-use super::validate::At;
+use super::validate::{At, immutable, selects};
+use super::workload_rules::{check_restarts, check_template};
 use pod_rules::check_pod_spec;
 use pod_spec::default_pod_spec;
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind::new("configmaps").cells(|row| {
-        let entries = ["/data", "/binaryData"].map(|maps| super::lookup::count(row.object, maps));
-        row.name().integer(entries.iter().sum()).age();
-    }),
-    Kind::new("endpoints").cells(endpoints),
-    Kind::new("events").cells(events),
-    Kind::new("limitranges").defaults(limit_range_defaults),
+    Kind::new("configmaps")
+        .cells(|row| {
+            let entries = ["/data", "/binaryData"].map(|maps| lookup::count(row.object, maps));
+            row.name().integer(entries.iter().sum()).age();
+        })
+        .validate(data_rules::config_map)
+        .validate_update(|old, new, _, errors| data_rules::immutable(old, new, &["data", "binaryData"], errors)),
+    Kind::new("endpoints")
+        .cells(endpoints)
+        .validate(service_rules::endpoints),
+    Kind::new("events").cells(events).validate(other_rules::event),
+    Kind::new("limitranges")
+        .defaults(limit_range_defaults)
+        .validate(other_rules::limit_range),
     Kind::new("namespaces")
         .cells(|row| {
             row.name().text_at("/status/phase").age();
@@ -50,17 +62,24 @@ pub(super) const KINDS: &[Kind] = &[
             if subresource != Some("finalize") {
                 keep(old, namespace, "spec");
             }
-        }),
+        })
+        .validate(other_rules::namespace),
     Kind::new("nodes")
         .cells(nodes::cells)
-        .prepare_create(|node, _| nodes::prepare_create(node)),
+        .prepare_create(|node, _| nodes::prepare_create(node))
+        .validate(other_rules::node),
     Kind::new("persistentvolumeclaims")
         .cells(volumes::claim_cells)
-        .prepare_create(|claim, _| volumes::prepare_claim(claim)),
+        .prepare_create(|claim, _| volumes::prepare_claim(claim))
+        .validate(other_rules::claim)
+        .validate_update(|old, new, _, errors| other_rules::claim_change(old, new, errors)),
     Kind::new("persistentvolumes")
         .cells(volumes::volume_cells)
         .prepare_create(volumes::prepare_volume)
-        .prepare_update(volumes::note_phase_change),
+        .prepare_update(volumes::note_phase_change)
+        .validate(other_rules::volume)
+        .validate_update(|old, new, _, errors| other_rules::volume_change(old, new, errors))
+        .warnings(other_rules::volume_warnings),
     Kind::new("pods")
         .cells(pods::cells)
         .defaults(pods::defaults)
@@ -100,13 +119,31 @@ pub(super) const KINDS: &[Kind] = &[
                 default_at(controller, "/spec", "selector", labels.clone());
                 default_at(controller, "/metadata", "labels", labels);
             }
+        })
+        .validate(|controller, errors| {
+            if lookup::present(controller, "/spec/template") {
+                check_template(controller, "spec.template", errors);
+                check_restarts(controller, errors);
+                let labels = At::root(controller).get("spec.template.metadata.labels");
+                let selector = json!({"matchLabels": controller.pointer("/spec/selector")});
+                if selects(&selector, labels.value) == Some(false) {
+                    errors.push(labels.invalid("`selector` does not match template `labels`"));
+                }
+            }
         }),
-    Kind::new("resourcequotas").cells(resource_quotas),
+    Kind::new("resourcequotas")
+        .cells(resource_quotas)
+        .validate(other_rules::quota),
     Kind::new("secrets")
         .cells(|row| {
             row.name().text_at("/type").count_at("/data").age();
         })
-        .defaults(secret_defaults),
+        .defaults(secret_defaults)
+        .validate(data_rules::secret)
+        .validate_update(|old, new, _, errors| {
+            data_rules::immutable(old, new, &["data"], errors);
+            immutable(old, new, "type", errors);
+        }),
     Kind::new("serviceaccounts").cells(name_and_age),
     Kind::new("services")
         .cells(services::cells)
@@ -116,7 +153,11 @@ pub(super) const KINDS: &[Kind] = &[
             if subresource.is_none() {
                 services::prepare_update(old, service);
             }
-        }),
+        })
+        .validate(service_rules::service)
+        .validate_update(|old, new, _, errors| service_rules::service_change(old, new, errors))
+        .validate_status(|_, new, errors| service_rules::service_status(new, errors))
+        .warnings(service_rules::service_warnings),
 ];
 
 fn endpoints(row: &mut Row<'_>) {

@@ -43,6 +43,8 @@ pub(in crate::resources) fn by_rules(
 enum Rule {
     /// Absent or empty is refused, with that detail.
     Required(&'static str),
+    /// Absent is refused, with that detail.
+    Present(&'static str),
     /// A text must be one of these.
     OneOf(Vec<&'static str>),
     /// A number must be at least this.
@@ -132,6 +134,11 @@ impl Walk<'_> {
                     errors.push(at.required(detail));
                 }
             }
+            (Rule::Present(detail), _) => {
+                if !at.present() {
+                    errors.push(at.required(detail));
+                }
+            }
             (Rule::OneOf(supported), _) => at.one_of(supported, errors),
             (Rule::AtLeast(least), Value::Number(_)) => {
                 if at.integer().is_some_and(|integer| integer < *least) {
@@ -198,6 +205,7 @@ fn rules(schema: &str) -> Option<&'static HashMap<&'static str, Vec<Rule>>> {
 fn read(rule: &str, argument: &'static str) -> Option<Rule> {
     Some(match rule {
         "required" => Rule::Required(argument),
+        "present" => Rule::Present(argument),
         "one_of" => Rule::OneOf(argument.split(',').collect()),
         "at_least" => Rule::AtLeast(argument.parse().ok()?),
         "between" => {
