@@ -1,6 +1,6 @@
-//! The manifests of `tests/fixtures`, as people apply them: once, again, changed, described, diffed and deleted.
+//! The manifests of `tests/fixtures`, as people apply them: once, again, changed, listed, diffed and deleted.
 
-use crate::tool::Kubectl;
+use crate::tool::{Kubectl, unchanged};
 
 const FILES: [&str; 7] = [
     "access.yaml",
@@ -12,7 +12,7 @@ const FILES: [&str; 7] = [
     "shop.yaml",
 ];
 
-/// The kinds in the fixtures; more than this many objects in all.
+/// There are at least this many objects in the fixtures.
 const OBJECTS_MIN: usize = 60;
 
 #[test]
@@ -25,30 +25,23 @@ fn every_manifest_can_be_applied_twice_and_deleted() {
         let applied = kubectl.ok(&["apply", "-f", file]);
         for line in applied.lines() {
             // Those of the cluster may have been laid down by another test.
-            assert!(
-                line.ends_with(" created") || line.ends_with(" unchanged") || line.ends_with(" configured"),
-                "{line}"
-            );
+            let done = [" created", " unchanged", " configured"]
+                .iter()
+                .any(|end| line.ends_with(end));
+            assert!(done, "{line}");
         }
         objects += applied.lines().count();
-        let again = kubectl.ok(&["apply", "-f", file]);
-        for line in again.lines() {
-            assert!(line.ends_with(" unchanged"), "applied again: {line}");
-        }
+        unchanged(&kubectl, file);
+        let listed = kubectl.ok(&["get", "-f", file, "-o", "name"]);
+        assert_eq!(listed.lines().count(), applied.lines().count(), "{file}");
         assert_eq!(
             kubectl.ok(&["diff", "-f", file]),
             "",
             "{file} differs from what is there"
         );
-        let listed = kubectl.ok(&["get", "-f", file, "-o", "name"]);
-        assert_eq!(listed.lines().count(), applied.lines().count(), "{file}");
+        // A label of another writer is no change.
         kubectl.ok(&["label", "-f", file, "seen=yes"]);
-        for line in kubectl.ok(&["apply", "-f", file]).lines() {
-            assert!(
-                line.ends_with(" unchanged"),
-                "a label of another writer is no change: {line}"
-            );
-        }
+        unchanged(&kubectl, file);
     }
     assert!(objects >= OBJECTS_MIN, "{objects} objects");
     for file in FILES {

@@ -210,6 +210,33 @@ impl Drop for Running {
     }
 }
 
+/// Asserts that applying `file` once more changes nothing.
+///
+/// kubectl compares on its own, and says "configured" each time where what the server keeps is written otherwise: claim
+/// templates (a list that is one value and has got defaults), selectors that are replaced as a whole, quantities that
+/// were not in canonical form. The server finds no difference and writes nothing, which is what counts.
+#[track_caller]
+pub(crate) fn unchanged(kubectl: &Kubectl, file: &str) {
+    let revisions = || {
+        let columns = "custom-columns=K:.kind,N:.metadata.name,R:.metadata.resourceVersion";
+        kubectl.ok(&["get", "-f", file, "-o", columns])
+    };
+    let before = revisions();
+    for line in kubectl.ok(&["apply", "-f", file]).lines() {
+        let as_usual = line.ends_with(" unchanged")
+            || ["statefulset.apps/", "poddisruptionbudget.policy/", "pod/everything"]
+                .iter()
+                .any(|kind| line.starts_with(kind));
+        assert!(as_usual, "{}: applied again: {line}", kubectl.program.display());
+    }
+    assert_eq!(
+        revisions(),
+        before,
+        "{}: {file} was written again",
+        kubectl.program.display()
+    );
+}
+
 /// Asserts that `text` contains each of `parts`.
 #[track_caller]
 pub(crate) fn contains(text: &str, parts: &[&str]) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::tool::{Kubectl, contains, installed};
+use crate::tool::{Kubectl, contains, installed, unchanged};
 
 fn short_pass(program: &Path) {
     let kubectl = Kubectl::with(program, "version");
@@ -13,9 +13,7 @@ fn short_pass(program: &Path) {
     for line in kubectl.ok(&["apply", "-f", "shop.yaml"]).lines() {
         assert!(line.ends_with(" created"), "{}: {line}", program.display());
     }
-    for line in kubectl.ok(&["apply", "-f", "shop.yaml"]).lines() {
-        assert!(line.ends_with(" unchanged"), "{}: {line}", program.display());
-    }
+    unchanged(&kubectl, "shop.yaml");
     contains(
         &kubectl.ok(&["get", "deployments", "-o", "wide"]),
         &["NAME", "SELECTOR", "frontend", "0/3"],
