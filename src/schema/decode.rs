@@ -1,6 +1,7 @@
 //! From the bytes of a request to an object of a known kind, with kube-apiserver's findings and refusals.
 
 use super::json_syntax;
+use super::protobuf::{protobuf_head, protobuf_to_json};
 use super::shape::{Schema, Type};
 use super::walk::{Outcome, Walker, Wording};
 use serde_json::{Map, Value};
@@ -38,6 +39,8 @@ pub enum Syntax {
     Json,
     /// `application/yaml`
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
 }
 
 /// The kind that a path takes. `group` is "" for the legacy group.
@@ -97,6 +100,13 @@ pub fn decode_as(
     schema: Schema<'_>,
     validation: FieldValidation,
 ) -> Result<Decoded, Rejected> {
+    if syntax == Syntax::Protobuf
+        && let Ok((version, kind)) = protobuf_head(body)
+        && !is_headed(expected, &version, &kind)
+    {
+        // Another kind has other fields: it cannot be read by this schema.
+        return Err(foreign(body, syntax, expected, &version, &kind).reject(body, expected));
+    }
     let attentive = validation != FieldValidation::Ignore;
     let (mut value, findings) = match read(body, syntax, schema, attentive) {
         Outcome::Value(Value::Null, findings) => (Value::Object(Map::new()), findings),
@@ -231,6 +241,15 @@ fn read(body: &[u8], syntax: Syntax, schema: Schema<'_>, attentive: bool) -> Out
     match syntax {
         Syntax::Json => read_json(body, Type::Schema(schema), attentive),
         Syntax::Yaml => read_yaml(body, Type::Schema(schema), attentive),
+        Syntax::Protobuf => read_protobuf(body, schema),
+    }
+}
+
+/// Reads protobuf. Its values pass by the schema too, which checks numbers, texts and times as those of JSON.
+fn read_protobuf(body: &[u8], schema: Schema<'_>) -> Outcome {
+    match protobuf_to_json(body) {
+        Ok(value) => Walker::new(Wording::Json, false).run(Type::Schema(schema), value),
+        Err(error) => Outcome::Malformed(error.to_string()),
     }
 }
 
@@ -275,6 +294,7 @@ fn parse_error(syntax: Syntax, text: &str) -> String {
     match syntax {
         Syntax::Json => format!("couldn't get version/kind; json parse error: {text}"),
         Syntax::Yaml => format!("error converting YAML to JSON: {text}"),
+        Syntax::Protobuf => text.to_owned(),
     }
 }
 
@@ -334,6 +354,7 @@ fn refuse(body: &[u8], syntax: Syntax, expected: &Expected<'_>, text: &str) -> R
     let Outcome::Value(value, _) = (match syntax {
         Syntax::Json => read_json(body, Type::Any, false),
         Syntax::Yaml => read_yaml(body, Type::Any, false),
+        Syntax::Protobuf => Outcome::Malformed(String::new()),
     }) else {
         return cannot_be_handled(expected, expected.version, expected.kind, text);
     };

@@ -45,23 +45,7 @@ use ProtobufError::Malformed;
 
 /// The JSON of an encoded object, `apiVersion` and `kind` included. Linear in the length of `body`.
 pub fn protobuf_to_json(body: &[u8]) -> Result<Value, ProtobufError> {
-    let envelope = body.strip_prefix(MAGIC).ok_or(ProtobufError::Prefix)?;
-    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
-    each_field(envelope, |number, wire| {
-        match number {
-            1 => each_field(wire.bytes()?, |number, wire| {
-                match number {
-                    1 => wire.text()?.clone_into(&mut api_version),
-                    2 => wire.text()?.clone_into(&mut kind),
-                    _ => {}
-                }
-                Ok(())
-            })?,
-            2 => raw = wire.bytes()?,
-            _ => {}
-        }
-        Ok(())
-    })?;
+    let Envelope { api_version, kind, raw } = envelope(body)?;
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
     let schema = Schema::of(group, version, &kind)
         // The options of a delete are sent under the version of what is deleted.
@@ -75,6 +59,42 @@ pub fn protobuf_to_json(body: &[u8]) -> Result<Value, ProtobufError> {
     object.insert("kind".to_owned(), Value::String(kind));
     message(raw, schema, Place::TOP, &mut object, 0)?;
     Ok(Value::Object(object))
+}
+
+/// `apiVersion` and `kind` of an encoded object.
+pub(crate) fn protobuf_head(body: &[u8]) -> Result<(String, String), ProtobufError> {
+    envelope(body).map(|envelope| (envelope.api_version, envelope.kind))
+}
+
+struct Envelope<'a> {
+    api_version: String,
+    kind: String,
+    raw: &'a [u8],
+}
+
+fn envelope(body: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
+    let message = body.strip_prefix(MAGIC).ok_or(ProtobufError::Prefix)?;
+    let mut envelope = Envelope {
+        api_version: String::new(),
+        kind: String::new(),
+        raw: &[],
+    };
+    each_field(message, |number, wire| {
+        match number {
+            1 => each_field(wire.bytes()?, |number, wire| {
+                match number {
+                    1 => wire.text()?.clone_into(&mut envelope.api_version),
+                    2 => wire.text()?.clone_into(&mut envelope.kind),
+                    _ => {}
+                }
+                Ok(())
+            })?,
+            2 => envelope.raw = wire.bytes()?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(envelope)
 }
 
 /// Where in the messages of a schema a field stands: the numbers of the fields that lead there, the first in the lowest
@@ -404,7 +424,7 @@ mod tests {
         vec![number << 3, value]
     }
 
-    fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
         let meta = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
         [MAGIC.to_vec(), field(1, &meta), field(2, raw)].concat()
     }
@@ -416,7 +436,7 @@ mod tests {
         let data = [field(1, b"key"), field(2, b"\x00\xff")].concat();
         let secret = [field(1, &metadata), field(2, &data), field(3, b"Opaque"), number(5, 1)].concat();
         assert_eq!(
-            protobuf_to_json(&envelope("v1", "Secret", &secret)),
+            protobuf_to_json(&wrap("v1", "Secret", &secret)),
             Ok(json!({
                 "apiVersion": "v1", "kind": "Secret",
                 "metadata": { "name": "keys", "creationTimestamp": "1970-01-01T00:01:00Z", "labels": { "app": "web" } },
@@ -437,7 +457,7 @@ mod tests {
         let container = [field(1, b"web"), field(8, &field(2, &request)), field(10, &probe)].concat();
         let pod = field(2, &field(2, &container));
         assert_eq!(
-            protobuf_to_json(&envelope("v1", "Pod", &pod)).expect("a Pod")["spec"]["containers"],
+            protobuf_to_json(&wrap("v1", "Pod", &pod)).expect("a Pod")["spec"]["containers"],
             json!([{
                 "name": "web",
                 "resources": { "requests": { "cpu": "100m" } },
@@ -449,7 +469,7 @@ mod tests {
     #[test]
     fn negative_numbers_are_ten_bytes_long() {
         let minus_one = [&[1 << 3][..], &[0xff; 9], &[1]].concat();
-        let json = protobuf_to_json(&envelope("apps/v1", "DeleteOptions", &minus_one)).expect("options");
+        let json = protobuf_to_json(&wrap("apps/v1", "DeleteOptions", &minus_one)).expect("options");
         assert_eq!(json["gracePeriodSeconds"], -1);
     }
 
@@ -457,7 +477,7 @@ mod tests {
     fn unknown_numbers_are_passed_over() {
         let map = [field(1, &field(1, b"x")), number(15, 3)].concat();
         assert_eq!(
-            protobuf_to_json(&envelope("v1", "ConfigMap", &map)),
+            protobuf_to_json(&wrap("v1", "ConfigMap", &map)),
             Ok(json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x" } }))
         );
     }
@@ -465,14 +485,14 @@ mod tests {
     #[test]
     fn every_prefix_of_a_body_is_an_answer_or_an_error() {
         let metadata = [field(1, b"keys"), field(8, &number(1, 60))].concat();
-        let body = envelope("v1", "Secret", &field(1, &metadata));
+        let body = wrap("v1", "Secret", &field(1, &metadata));
         for end in 0..body.len() {
             if let Ok(value) = protobuf_to_json(&body[..end]) {
                 assert!(value.is_object(), "{end}");
             }
         }
         assert_eq!(protobuf_to_json(b"{}"), Err(ProtobufError::Prefix));
-        let unknown = protobuf_to_json(&envelope("v1", "Unicorn", b""));
+        let unknown = protobuf_to_json(&wrap("v1", "Unicorn", b""));
         assert!(matches!(unknown, Err(ProtobufError::Kind { .. })), "{unknown:?}");
     }
 
@@ -483,7 +503,7 @@ mod tests {
         let source = [&[0x9a, 0x01, config_map.len() as u8][..], &config_map].concat();
         let volume = [field(1, b"v"), field(2, &source)].concat();
         assert_eq!(
-            protobuf_to_json(&envelope("v1", "Pod", &field(2, &field(1, &volume)))).expect("a Pod")["spec"]["volumes"],
+            protobuf_to_json(&wrap("v1", "Pod", &field(2, &field(1, &volume)))).expect("a Pod")["spec"]["volumes"],
             json!([{ "name": "v", "configMap": { "name": "settings", "defaultMode": 36 } }])
         );
     }
@@ -491,7 +511,7 @@ mod tests {
     /// A message of one JSON schema around `inner`, in a CustomResourceDefinition.
     fn definition(schema: &[u8]) -> Vec<u8> {
         let version = field(4, &field(1, schema));
-        envelope(
+        wrap(
             "apiextensions.k8s.io/v1",
             "CustomResourceDefinition",
             &field(2, &field(7, &version)),
@@ -542,7 +562,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn bytes_of_no_meaning_do_no_harm(raw in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
-            let _ = protobuf_to_json(&envelope("v1", "Pod", &raw));
+            let _ = protobuf_to_json(&wrap("v1", "Pod", &raw));
             let _ = protobuf_to_json(&definition(&raw));
         }
     }

@@ -6,7 +6,7 @@ use super::object;
 use crate::api::request::{Query, RequestInfo};
 use crate::api::status::{Cause, Status};
 use crate::resources::{DeleteRequest, Propagation};
-use crate::schema::{FieldValidation, Syntax};
+use crate::schema::{FieldValidation, Syntax, protobuf_to_json};
 
 /// Options of POST, PUT and PATCH.
 #[derive(Debug, Clone)]
@@ -189,6 +189,7 @@ impl DeleteOptions {
             Syntax::Yaml => std::str::from_utf8(body)
                 .map_err(|error| malformed(error.to_string()))
                 .and_then(|text| serde_saphyr::from_str(text).map_err(|error| malformed(error.to_string())))?,
+            Syntax::Protobuf => protobuf_to_json(body).map_err(|error| Status::bad_request(error.to_string()))?,
         };
         let kind = value["kind"].as_str().unwrap_or("");
         let version = value["apiVersion"].as_str().unwrap_or("");

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::api::Api;
 use crate::api::status::Status;
 use crate::patch::PatchKind;
-use crate::schema::{Syntax, protobuf_to_json};
+use crate::schema::Syntax;
 
 /// Largest request body, bytes (kube-apiserver's limit).
 pub(super) const BODY_MAX: usize = 3 * 1024 * 1024;
@@ -75,16 +75,12 @@ fn media_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or("").trim().to_ascii_lowercase()
 }
 
-/// An object in a body, and how it is written. What came in protobuf is told in JSON.
+/// An object in a body, and how it is written.
 ///
 /// # Errors
-/// 415 for media types that objects are not read in; 400 for protobuf that is none.
+/// 415 for media types that objects are not read in.
 pub(super) fn object(headers: &HeaderMap, body: Bytes) -> Result<(Syntax, Bytes), Status> {
-    if media_type(headers) != PROTOBUF {
-        return Ok((syntax(headers)?, body));
-    }
-    let object = protobuf_to_json(&body).map_err(|error| Status::bad_request(error.to_string()))?;
-    Ok((Syntax::Json, Bytes::from(object.to_string())))
+    Ok((syntax(headers)?, body))
 }
 
 /// How an object in the body is written. No media type means JSON.
@@ -95,6 +91,7 @@ fn syntax(headers: &HeaderMap) -> Result<Syntax, Status> {
     match media_type(headers).as_str() {
         "" | "application/json" => Ok(Syntax::Json),
         "application/yaml" => Ok(Syntax::Yaml),
+        PROTOBUF => Ok(Syntax::Protobuf),
         _ => Err(Status::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, \
              application/yaml, application/vnd.kubernetes.protobuf",

@@ -427,3 +427,28 @@ fn a_patched_value_is_worded_by_how_it_was_made() {
         "json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"
     );
 }
+
+#[test]
+fn protobuf_is_refused_in_the_words_of_the_other_syntaxes() {
+    let refuse = |body: &[u8]| {
+        decode(body, Syntax::Protobuf, &CONFIG_MAP, FieldValidation::Warn)
+            .unwrap_err()
+            .message
+    };
+    assert_eq!(
+        refuse(b"garbage"),
+        "the object provided is unrecognized (must be of type ConfigMap): provided data does not appear to be a \
+         protobuf message, expected prefix [107 56 115 0] (67617262616765)"
+    );
+    // k8s\0, then {1: {1: "v1", 2: "Secret"}}
+    assert_eq!(
+        refuse(b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Secret"),
+        "Secret in version \"v1\" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown \
+         conversion"
+    );
+    assert_eq!(
+        refuse(b"k8s\0\x0a\x0d\x0a\x02v1\x12\x07Unicorn"),
+        "Unicorn in version \"v1\" cannot be handled as a ConfigMap: no kind \"Unicorn\" is registered for version \
+         \"v1\" in scheme \"flatkube/schema\""
+    );
+}
