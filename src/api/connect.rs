@@ -3,6 +3,8 @@
 //! Nothing is forwarded yet. What can be said without asking a node is said as upstream says it: a Pod that is not there,
 //! not on a node, or has no such container.
 
+use std::fmt::Write as _;
+
 use http::StatusCode;
 use serde::Deserialize;
 
@@ -79,10 +81,11 @@ fn log(info: &RequestInfo, name: &str, pod: &Pod) -> Option<Result<Response, Sta
             names(&spec.containers)
         );
         if !spec.init_containers.is_empty() {
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 " or one of the init containers: [{}]",
                 names(&spec.init_containers)
-            ));
+            );
         }
         return Some(Err(Status::bad_request(text)));
     }

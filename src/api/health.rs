@@ -1,5 +1,7 @@
 //! `/healthz`, `/livez`, `/readyz`: in one word, check by check with `?verbose`, without some with `?exclude=`.
 
+use std::fmt::Write as _;
+
 use http::StatusCode;
 
 use super::Api;
@@ -39,16 +41,16 @@ pub(super) fn answer(api: &Api, which: Health, check: Option<&str>, query: &str)
     let mut passed = true;
     for (check, passes) in checks {
         if excluded.iter().any(|name| name == check) {
-            report.push_str(&format!("[+]{check} excluded: ok\n"));
+            let _ = writeln!(report, "[+]{check} excluded: ok");
         } else if passes(api) {
-            report.push_str(&format!("[+]{check} ok\n"));
+            let _ = writeln!(report, "[+]{check} ok");
         } else {
             passed = false;
-            report.push_str(&format!("[-]{check} failed: reason withheld\n"));
+            let _ = writeln!(report, "[-]{check} failed: reason withheld");
         }
     }
     if !passed {
-        report.push_str(&format!("{name} check failed\n"));
+        let _ = writeln!(report, "{name} check failed");
         return failed(report);
     }
     if query.get("verbose").is_none() {
@@ -58,11 +60,12 @@ pub(super) fn answer(api: &Api, which: Health, check: Option<&str>, query: &str)
         .iter()
         .filter(|excluded| !checks.iter().any(|(check, _)| excluded == check))
     {
-        report.push_str(&format!(
-            "warn: some health checks cannot be excluded: no matches for {unknown:?}\n"
-        ));
+        let _ = writeln!(
+            report,
+            "warn: some health checks cannot be excluded: no matches for {unknown:?}"
+        );
     }
-    report.push_str(&format!("{name} check passed\n"));
+    let _ = writeln!(report, "{name} check passed");
     plain(StatusCode::OK, report.into_bytes().into())
 }
 

@@ -73,10 +73,13 @@ pub(super) struct Metrics {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
     /// By position in [`resources::all`].
-    requests: Box<[OnceLock<Box<[OnceLock<Handles>]>>]>,
+    requests: Box<[OnceLock<PerResource>]>,
     /// Requests in flight: reads, writes.
     inflight: [Gauge; 2],
 }
+
+/// By subresource (none first) and verb.
+type PerResource = Box<[OnceLock<Handles>]>;
 
 struct Handles {
     duration: Histogram,

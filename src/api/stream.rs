@@ -224,7 +224,7 @@ mod tests {
     async fn a_socket_that_takes_nothing_fails_its_writer() {
         use tokio::io::AsyncWriteExt as _;
         let (ours, _theirs) = tokio::io::duplex(16);
-        let mut ours = Patient::new(ours, Duration::from_secs(60));
+        let mut ours = Patient::new(ours, Duration::from_mins(1));
         let begun = Instant::now();
         let error = ours.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -243,14 +243,14 @@ mod tests {
             Watched {
                 future,
                 state,
-                patience: Duration::from_secs(60),
+                patience: Duration::from_mins(1),
                 stalled: None,
             }
         };
         let begun = Instant::now();
         stream(true).await;
         assert_eq!(begun.elapsed().as_secs(), 60);
-        let idle = tokio::time::timeout(Duration::from_secs(600), stream(false)).await;
+        let idle = tokio::time::timeout(Duration::from_mins(10), stream(false)).await;
         assert!(idle.is_err());
     }
 }

@@ -77,15 +77,14 @@ impl Pki {
         let ca_key = key_pair(&dir.join("ca.key"))?;
         let ca_params = ca_params().map_err(|error| failed("cannot make", &dir.join("ca.crt"), &error))?;
         let ca_path = dir.join("ca.crt");
-        let ca = match read_certificate(&ca_path)? {
-            Some(ca) => ca,
-            None => {
-                let made = ca_params
-                    .self_signed(&ca_key)
-                    .map_err(|error| failed("cannot make", &ca_path, &error))?;
-                write(&ca_path, made.pem().as_bytes(), 0o644)?;
-                made.der().clone()
-            }
+        let ca = if let Some(ca) = read_certificate(&ca_path)? {
+            ca
+        } else {
+            let made = ca_params
+                .self_signed(&ca_key)
+                .map_err(|error| failed("cannot make", &ca_path, &error))?;
+            write(&ca_path, made.pem().as_bytes(), 0o644)?;
+            made.der().clone()
         };
         let issuer = Issuer::new(ca_params, ca_key);
 

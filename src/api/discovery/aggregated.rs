@@ -64,7 +64,8 @@ struct GroupVersion {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApiResource {
-    resource: &'static str,
+    #[serde(rename = "resource")]
+    name: &'static str,
     response_kind: Kind,
     scope: &'static str,
     singular_resource: &'static str,
@@ -80,7 +81,8 @@ struct ApiResource {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApiSubresource {
-    subresource: &'static str,
+    #[serde(rename = "subresource")]
+    name: &'static str,
     response_kind: Kind,
     verbs: &'static [&'static str],
 }
@@ -144,7 +146,7 @@ fn group(name: &'static str, versions: &[(&'static str, Vec<&'static Resource>)]
 
 fn described(resource: &Resource) -> ApiResource {
     let subresources = resource.subresources.iter().map(|sub| ApiSubresource {
-        subresource: sub.name,
+        name: sub.name,
         response_kind: Kind {
             group: if sub.foreign { sub.group } else { "" },
             version: if sub.foreign { sub.version } else { "" },
@@ -153,7 +155,7 @@ fn described(resource: &Resource) -> ApiResource {
         verbs: sub.verbs,
     });
     ApiResource {
-        resource: resource.plural,
+        name: resource.plural,
         // Upstream leaves group and version of a resource's own kind empty.
         response_kind: Kind {
             group: "",

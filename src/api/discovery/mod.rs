@@ -37,10 +37,15 @@ impl Document {
     }
 }
 
+/// A version with its resources.
+type Version = (&'static str, Vec<&'static Resource>);
+/// A group with its versions.
+type Group = (&'static str, Vec<Version>);
+
 /// Groups in discovery order with their resources by version; the preferred version comes first. The core group is not
 /// among them.
-fn groups_in_order() -> Vec<(&'static str, Vec<(&'static str, Vec<&'static Resource>)>)> {
-    let mut groups: Vec<(&'static str, Vec<(&'static str, Vec<&'static Resource>)>)> = Vec::new();
+fn groups_in_order() -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
     for resource in resources::all().iter().filter(|resource| !resource.group.is_empty()) {
         let group = find_or_push(&mut groups, resource.group);
         let version = find_or_push(group, resource.version);

@@ -46,10 +46,9 @@ pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOption
             *response.status_mut() = StatusCode::OK;
             Ok(response)
         }
-        Deleted::Gone(state) => answer(info, StatusCode::OK, state),
         // Upstream answers 202 only to those who still use the old option.
         Deleted::Stays(state) if options.orphan == Some(false) => answer(info, StatusCode::ACCEPTED, state),
-        Deleted::Stays(state) => answer(info, StatusCode::OK, state),
+        Deleted::Gone(state) | Deleted::Stays(state) => answer(info, StatusCode::OK, state),
     }
 }
 

@@ -27,7 +27,7 @@ impl WriteOptions {
     /// 422 with a cause for each option that has no valid value.
     pub(super) fn read(query: &Query, kind: &'static str, apply: bool) -> Result<Self, Status> {
         let mut causes = Vec::new();
-        let dry_run = dry_run(query.all("dryRun").map(Into::into).collect(), &mut causes);
+        let dry_run = dry_run(&query.all("dryRun").map(Into::into).collect::<Vec<_>>(), &mut causes);
         let manager = query.get("fieldManager").unwrap_or_default();
         if manager.len() > MANAGER_MAX {
             causes.push(cause(
@@ -83,7 +83,7 @@ fn cause(reason: &'static str, field: &str, message: String) -> Cause {
     }
 }
 
-fn dry_run(values: Vec<String>, causes: &mut Vec<Cause>) -> bool {
+fn dry_run(values: &[String], causes: &mut Vec<Cause>) -> bool {
     if values.iter().any(|value| value != "All") {
         let listed: Vec<String> = values.iter().map(|value| object::quoted(value)).collect();
         let text = format!("Unsupported value: [{}]: supported values: \"All\"", listed.join(","));
@@ -168,7 +168,7 @@ impl DeleteOptions {
             })?),
         };
         let orphan = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
-        let dry_run = dry_run(query.all("dryRun").map(Into::into).collect(), causes);
+        let dry_run = dry_run(&query.all("dryRun").map(Into::into).collect::<Vec<_>>(), causes);
         let policy = query.get("propagationPolicy").map(String::from);
         Ok((
             Self {
@@ -208,7 +208,7 @@ impl DeleteOptions {
                 .collect()
         });
         let options = Self {
-            dry_run: dry_run(asked, causes),
+            dry_run: dry_run(&asked, causes),
             grace_seconds: integer(&value["gracePeriodSeconds"]),
             propagation: None,
             orphan: value["orphanDependents"].as_bool(),

@@ -1,0 +1,88 @@
+//! A small HTTP client for the plain address.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    inner: Legacy<HttpConnector, Full<Bytes>>,
+    address: SocketAddr,
+    token: Option<&'static str>,
+}
+
+/// An answer: code, headers, body.
+pub(crate) struct Answer {
+    pub(crate) code: StatusCode,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Client {
+    pub(crate) fn new(address: SocketAddr, token: Option<&'static str>) -> Self {
+        Self {
+            inner: Legacy::builder(TokioExecutor::new()).build_http(),
+            address,
+            token,
+        }
+    }
+
+    /// Sends a request; the answer's body is still to be read.
+    pub(crate) async fn open(&self, method: &str, path: &str, kind: &str, body: Bytes) -> http::Response<Incoming> {
+        let mut request = Request::builder()
+            .method(Method::from_bytes(method.as_bytes()).unwrap())
+            .uri(format!("http://{}{path}", self.address));
+        if let Some(token) = self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if !kind.is_empty() {
+            request = request.header("content-type", kind);
+        }
+        self.inner
+            .request(request.body(Full::new(body)).unwrap())
+            .await
+            .unwrap()
+    }
+
+    async fn send(&self, method: &str, path: &str, kind: &str, body: Bytes) -> Answer {
+        let (head, body) = self.open(method, path, kind, body).await.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Answer {
+            code: head.status,
+            headers: head.headers,
+            body,
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, "", Bytes::new()).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, "application/json", body.to_string().into())
+            .await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send("PUT", path, "application/json", body.to_string().into())
+            .await
+    }
+
+    pub(crate) async fn merge(&self, path: &str, body: &Value) -> Answer {
+        self.send("PATCH", path, "application/merge-patch+json", body.to_string().into())
+            .await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, "", Bytes::new()).await
+    }
+}

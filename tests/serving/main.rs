@@ -1,0 +1,62 @@
+//! The server as a client meets it on the wire: who is let in, what bounds it, how it ends, and what writes do.
+
+mod client;
+mod ending;
+mod identity;
+mod limits;
+mod writes;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flatkube::api::server::{Limits, Server, ServerConfig};
+use flatkube::store::{Durability, Options};
+
+/// Tokens of the tests' token file.
+pub(crate) const ADMIN: &str = "token-of-admin";
+
+/// A server on free ports in a directory of its own.
+pub(crate) struct Started {
+    pub(crate) server: Server,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Started {
+    /// With everything as usual.
+    pub(crate) async fn usual() -> Self {
+        Self::with(Limits::default(), false).await
+    }
+
+    /// With these limits, and controllers on or off.
+    pub(crate) async fn with(limits: Limits, controllers: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = dir.path().join("tokens.csv");
+        std::fs::write(&tokens, format!("{ADMIN},admin,uid-admin,\"system:masters\"\n")).unwrap();
+        let server = Server::start(config(dir.path(), &tokens, limits, controllers))
+            .await
+            .unwrap();
+        Self { server, dir }
+    }
+
+    /// Calls the plain HTTP address as admin.
+    pub(crate) fn admin(&self) -> client::Client {
+        client::Client::new(self.server.http_address().unwrap(), Some(ADMIN))
+    }
+}
+
+fn config(dir: &Path, tokens: &Path, limits: Limits, controllers: bool) -> ServerConfig {
+    ServerConfig {
+        data_dir: dir.join("data"),
+        bind: "127.0.0.1:0".parse().unwrap(),
+        http_bind: Some("127.0.0.1:0".parse().unwrap()),
+        token_auth_file: Some(tokens.to_owned()),
+        store: Options {
+            durability: Durability::Os,
+            // A test that ends removes the directory under its server.
+            on_fatal: Arc::new(|_| {}),
+            ..Options::default()
+        },
+        controllers,
+        limits,
+    }
+}
