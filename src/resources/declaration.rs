@@ -36,6 +36,8 @@ pub struct Resource {
     pub fields: &'static [&'static str],
     /// Whether `metadata.namespace` is a selectable field of this kind (some cluster-scoped kinds accept it).
     pub namespace_selectable: bool,
+    /// Warning that every request for it gets, `""` for most.
+    pub deprecation: &'static str,
     /// How objects of it are written; that of a plain kind when they are not stored.
     pub strategy: Strategy,
 }
@@ -217,6 +219,11 @@ fn load() -> &'static [Resource] {
             subresources: leak(subresources),
             columns: leak(columns),
             fields: leak(labels().filter(|label| !label.starts_with("metadata."))),
+            deprecation: match (group, plural) {
+                ("", "endpoints") => "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+                ("", "componentstatuses") => "v1 ComponentStatus is deprecated in v1.19+",
+                _ => "",
+            },
             strategy: strategy(storage),
             namespace_selectable: labels().any(|label| label == "metadata.namespace"),
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::lookup;
 use super::row::Row;
-use super::{Context, FieldError, Resource, apps, batch, core, extension, networking, policy, rbac, storage};
+use super::{Context, FieldError, Refusal, Resource, apps, batch, core, extension, networking, policy, rbac, storage};
 
 /// What a kind computes. Everything has a default that suits most kinds.
 ///
@@ -17,6 +17,8 @@ pub(super) struct Kind {
     pub(super) cells: fn(&mut Row<'_>),
     /// Fills in what was left open, on every write.
     pub(super) defaults: fn(&mut Value),
+    /// What the API server's own admission refuses of a new object.
+    pub(super) admit: fn(&Value) -> Result<(), Refusal>,
     /// Fills in what only a new object gets, its first status above all.
     pub(super) prepare_create: fn(&mut Value, &Context<'_>),
     /// Fills in what follows from a change: old, new, subresource.
@@ -43,6 +45,7 @@ impl Kind {
             storage,
             cells: name_and_creation,
             defaults: |_| (),
+            admit: |_| Ok(()),
             prepare_create: |_, _| (),
             prepare_update: |_, _, _, _| (),
             validate: |_, _| (),
@@ -61,6 +64,10 @@ impl Kind {
 
     pub(super) const fn defaults(self, defaults: fn(&mut Value)) -> Kind {
         Kind { defaults, ..self }
+    }
+
+    pub(super) const fn admit(self, admit: fn(&Value) -> Result<(), Refusal>) -> Kind {
+        Kind { admit, ..self }
     }
 
     pub(super) const fn prepare_create(self, prepare_create: fn(&mut Value, &Context<'_>)) -> Kind {

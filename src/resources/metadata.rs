@@ -82,8 +82,7 @@ pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Vec<FieldEr
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            // Two of kube-apiserver's layers check this, and both tell.
-            errors.extend([&detail, &detail].map(|detail| FieldError::forbidden("metadata.finalizers", detail)));
+            errors.push(FieldError::forbidden("metadata.finalizers", detail));
         }
     }
 }

@@ -45,4 +45,5 @@ pub use declaration::{Column, NameRule, Resource, Strategy, Subresource, all, fi
 pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete};
 pub use encode::{EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
+pub use rbac::set_requester;
 pub use strategy::{Context, prepare_create, prepare_update};

@@ -323,6 +323,9 @@ fn check_priority_level(level: &Value, errors: &mut Vec<FieldError>) {
         errors.push(shares.invalid("must be a non-negative integer"));
     }
     let queuing = limited.get("limitResponse.queuing");
+    if limited.get("limitResponse.type").text() == "Queue" && !queuing.present() {
+        errors.push(queuing.required("must not be empty if limitResponse.type is Queue"));
+    }
     let (queues, hand) = (queuing.get("queues").integer(), queuing.get("handSize"));
     if let (Some(queues), Some(size)) = (queues, hand.integer())
         && size > queues

@@ -7,7 +7,7 @@ use super::Context;
 use super::FieldError;
 use super::core::pod_rules::capitalized;
 use super::duration::human_duration;
-use super::edit::{default_at, items_mut, set_at};
+use super::edit::{default_at, items_mut, remove_at, set_at};
 use super::kind::Kind;
 use super::lookup::{integer, list, present, text};
 use super::row::Row;
@@ -43,6 +43,23 @@ pub(super) const KINDS: &[Kind] = &[
         .validate_update(role_stays),
     Kind::new("roles.rbac.authorization.k8s.io").validate(|role, errors| check_rules(role, true, errors)),
 ];
+
+/// Writes down who made a signing request; nothing for other kinds. Before [`super::prepare_create`].
+pub fn set_requester(resource: &super::Resource, object: &mut Value, name: &str, uid: &str, groups: &[String]) {
+    if resource.storage != "certificatesigningrequests.certificates.k8s.io" {
+        return;
+    }
+    for field in ["username", "uid", "groups", "extra"] {
+        remove_at(object, "/spec", field);
+    }
+    set_at(object, "/spec", "username", name);
+    if !uid.is_empty() {
+        set_at(object, "/spec", "uid", uid);
+    }
+    if !groups.is_empty() {
+        set_at(object, "/spec", "groups", groups.to_vec());
+    }
+}
 
 fn bindings(row: &mut Row<'_>) {
     let binding = row.object;
@@ -248,8 +265,11 @@ fn note_condition_times(old: &Value, new: &mut Value, subresource: Option<&str>,
             for field in ["spec", "status"] {
                 keep(old, new, field);
             }
-            if let Some(conditions) = conditions {
-                set_at(new, "/status", "conditions", conditions);
+            match conditions {
+                Some(conditions) => set_at(new, "/status", "conditions", conditions),
+                None => {
+                    remove_at(new, "/status", "conditions");
+                }
             }
         }
         Some("status") => {}

@@ -72,6 +72,7 @@ pub fn prepare_create(
     }
     canonicalize(resource, object);
     (kind.defaults)(object);
+    (kind.admit)(object)?;
     (kind.prepare_create)(object, context);
     let mut errors = Vec::new();
     metadata::validate(resource, object, &mut errors);
@@ -112,12 +113,15 @@ pub fn prepare_update(
     canonicalize(resource, new);
     (kind.defaults)(new);
     (kind.prepare_update)(old, new, subresource, context);
-    if subresource != Some("status") {
+    if !matches!(subresource, Some("status" | "binding" | "approval")) {
         count_generation(resource, kind, old, new);
     }
     let mut errors = Vec::new();
     metadata::validate(resource, new, &mut errors);
-    metadata::validate_update(old, new, &mut errors);
+    let mut kept = Vec::new();
+    metadata::validate_update(old, new, &mut kept);
+    // Two of kube-apiserver's layers check this, and both tell.
+    errors.extend(kept.iter().cloned().chain(kept.iter().cloned()));
     if subresource == Some("status") {
         by_rules(resource, new, Some("status"), &mut errors);
         (kind.validate_status)(old, new, &mut errors);

@@ -48,6 +48,7 @@ pub(super) const KINDS: &[Kind] = &[
         .defaults(|namespace| {
             let name = text(namespace, "/metadata/name").to_owned();
             set_at(namespace, "/metadata/labels", "kubernetes.io/metadata.name", name);
+            default_at(namespace, "/status", "phase", "Active");
         })
         .prepare_create(|namespace, _| {
             set_at(namespace, "", "status", json!({"phase": "Active"}));
@@ -70,11 +71,13 @@ pub(super) const KINDS: &[Kind] = &[
         .validate(other_rules::node),
     Kind::new("persistentvolumeclaims")
         .cells(volumes::claim_cells)
+        .defaults(|claim| default_at(claim, "/status", "phase", "Pending"))
         .prepare_create(|claim, _| volumes::prepare_claim(claim))
         .validate(other_rules::claim)
         .validate_update(|old, new, _, errors| other_rules::claim_change(old, new, errors)),
     Kind::new("persistentvolumes")
         .cells(volumes::volume_cells)
+        .defaults(|volume| default_at(volume, "/status", "phase", "Pending"))
         .prepare_create(volumes::prepare_volume)
         .prepare_update(volumes::note_phase_change)
         .validate(other_rules::volume)
@@ -83,6 +86,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("pods")
         .cells(pods::cells)
         .defaults(pods::defaults)
+        .admit(pods::admit)
         .prepare_create(pods::prepare_create)
         .prepare_update(pods::prepare_update)
         .validate(pods::validate)
@@ -133,7 +137,8 @@ pub(super) const KINDS: &[Kind] = &[
         }),
     Kind::new("resourcequotas")
         .cells(resource_quotas)
-        .validate(other_rules::quota),
+        .validate(other_rules::quota)
+        .warnings(other_rules::quota_warnings),
     Kind::new("secrets")
         .cells(|row| {
             row.name().text_at("/type").count_at("/data").age();

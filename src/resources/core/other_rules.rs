@@ -223,6 +223,24 @@ pub(super) fn quota(quota: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// A quota of requests that is no smaller than that of limits.
+pub(super) fn quota_warnings(quota: &Value) -> Vec<String> {
+    let hard = |name: &str| {
+        let text = At::root(quota).get("spec.hard").value.get(name)?.as_str()?;
+        Some((text, Quantity::parse(text)?.nanos()))
+    };
+    let pairs = ["cpu", "memory", "ephemeral-storage"].into_iter();
+    let warnings = pairs.filter_map(|name| {
+        let (request, limit) = (hard(&format!("requests.{name}"))?, hard(&format!("limits.{name}"))?);
+        let warning = format!(
+            "ResourceQuota requests.{name} ({}) should be less than limits.{name} ({})",
+            request.0, limit.0
+        );
+        (request.1 > limit.1).then_some(warning)
+    });
+    warnings.collect()
+}
+
 pub(super) fn limit_range(range: &Value, errors: &mut Vec<FieldError>) {
     let mut types = HashSet::new();
     for item in At::root(range).get("spec.limits").items() {

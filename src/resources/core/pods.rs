@@ -12,7 +12,7 @@ use crate::resources::quantity::Quantity;
 use crate::resources::row::Row;
 use crate::resources::strategy::keep;
 use crate::resources::validate::{self, At};
-use crate::resources::{Context, FieldError};
+use crate::resources::{Context, FieldError, Refusal};
 
 const SUCCEEDED: &str =
     r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;
@@ -207,20 +207,45 @@ pub(super) fn defaults(pod: &mut Value) {
     default_at(pod, "/spec", "enableServiceLinks", true);
 }
 
+/// The priority of a class that every cluster has (none: 0); `None` for others.
+fn priority_of(class: &str) -> Option<i64> {
+    match class {
+        "" => Some(0),
+        "system-node-critical" => Some(2_000_001_000),
+        "system-cluster-critical" => Some(2_000_000_000),
+        _ => None,
+    }
+}
+
+/// A Pod does not say its priority itself; its class does.
+pub(super) fn admit(pod: &Value) -> Result<(), Refusal> {
+    let Some(computed) = priority_of(text(pod, "/spec/priorityClassName")) else {
+        return Ok(());
+    };
+    let (kind, name, given, computed) = match (integer(pod, "/spec/priority"), text(pod, "/spec/preemptionPolicy")) {
+        (Some(given), _) if given != computed => ("integer", "priority", given.to_string(), computed.to_string()),
+        (_, given) if !given.is_empty() && given != PREEMPTS => {
+            ("string", "PreemptionPolicy", given.to_owned(), PREEMPTS.to_owned())
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::Forbidden(format!(
+        "the {kind} value of {name} ({given}) must not be provided in pod spec; priority admission controller computed \
+         {computed} from the given PriorityClass name"
+    )))
+}
+
+const PREEMPTS: &str = "PreemptLowerPriority";
+
 /// The first status, and what the API server's own admission fills in: the service account `default`, priority 0 (or
 /// that of a system class), five minutes of tolerance for a node that is not ready or out of reach.
 pub(super) fn prepare_create(pod: &mut Value, _: &Context<'_>) {
     let status = json!({"phase": "Pending", "qosClass": quality_of_service(pod)});
     set_at(pod, "", "status", status);
-    let priority = match text(pod, "/spec/priorityClassName") {
-        "" => Some(0),
-        "system-node-critical" => Some(2_000_001_000),
-        "system-cluster-critical" => Some(2_000_000_000),
-        _ => None,
-    };
+    let priority = priority_of(text(pod, "/spec/priorityClassName"));
     if let Some(priority) = priority {
         default_at(pod, "/spec", "priority", priority);
-        default_at(pod, "/spec", "preemptionPolicy", "PreemptLowerPriority");
+        default_at(pod, "/spec", "preemptionPolicy", PREEMPTS);
     }
     default_at(pod, "/spec", "serviceAccountName", "default");
     default_at(pod, "/spec", "serviceAccount", "default");
@@ -339,12 +364,28 @@ pub(super) fn validate_update(old: &Value, new: &Value, subresource: Option<&str
                 &after.get("activeDeadlineSeconds"),
                 errors,
             );
+            let before = list(old, "/spec/tolerations");
+            let after_all = list(new, "/spec/tolerations");
+            if !before
+                .iter()
+                .all(|toleration| after_all.iter().any(|other| same_toleration(toleration, other)))
+            {
+                let detail = "existing toleration can not be modified except its tolerationSeconds";
+                errors.push(after.get("tolerations").forbidden(detail));
+            }
             if without_what_may_change(old, new) != without_what_may_change(old, old) {
                 errors.push(FieldError::forbidden("spec", ONLY_THESE_CHANGE));
             }
         }
         Some(_) => {}
     }
+}
+
+/// The same but for how long it holds.
+fn same_toleration(one: &Value, other: &Value) -> bool {
+    ["/key", "/operator", "/value", "/effect"]
+        .iter()
+        .all(|field| text(one, field) == text(other, field))
 }
 
 /// A deadline may be set, or brought forward.

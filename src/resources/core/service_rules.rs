@@ -28,6 +28,10 @@ pub(super) fn service(service: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid_text("spec.clusterIPs[0]", "None", detail));
     }
     ports(&all, errors);
+    let policy = spec.get("ipFamilyPolicy");
+    if policy.text() == "RequireDualStack" && !headless {
+        errors.push(policy.invalid("this cluster is not configured for dual-stack services"));
+    }
     let addresses = spec.get("clusterIPs");
     for address in addresses
         .items()
@@ -127,6 +131,9 @@ pub(super) fn service_warnings(service: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if spec.get("type").text() != "ExternalName" && !spec.get("externalName").is_empty() {
         warnings.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+    }
+    if !spec.get("externalIPs").is_empty() {
+        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
     }
     warnings
 }
