@@ -157,7 +157,8 @@ impl ShelfBuilder {
 
     /// The posting table, as numbers and lengths (with [`MIXED`]) of their runs; and the ordinals of all runs.
     fn runs(&mut self) -> (Vec<(u64, u32)>, Vec<u32>) {
-        self.postings.sort_unstable_by_key(|posting| (posting.hash, posting.ordinal));
+        self.postings
+            .sort_unstable_by_key(|posting| (posting.hash, posting.ordinal));
         let text = |(offset, len): (u32, u32)| self.sidecars.get(offset as usize..(offset + len) as usize);
         let (mut runs, mut ordinals) = (Vec::new(), Vec::with_capacity(self.postings.len()));
         for run in self.postings.chunk_by(|a, b| a.hash == b.hash) {

@@ -1,7 +1,7 @@
 //! The objects that `flatkube seed` makes, each a function of its number.
 //!
 //! They are shaped like those of a middling company's cluster: Deployments of a few dozen applications whose
-//! ReplicaSets own the Pods, an application container with probes, resources and environment, a proxy beside it,
+//! ReplicaSets own the Pods, an application container with probes, resources and environment,
 //! projected service account volumes, and the status of a Pod that has been running for a while.
 
 use std::fmt::Write;
@@ -114,7 +114,6 @@ pub(super) fn namespace(number: u32) -> Value {
 struct PodPlace {
     namespace: String,
     application: &'static str,
-    deployment: String,
     tier: &'static str,
     template_hash: String,
     replica_set: String,
@@ -126,13 +125,11 @@ impl PodPlace {
         let set = number / REPLICAS;
         let application = APPLICATIONS[(mix(set) % APPLICATIONS.len() as u64) as usize];
         let tier = TIERS[(mix(set) >> 16) as usize % TIERS.len()];
-        let deployment = format!("{application}-{tier}");
         let template_hash = suffix(mix(set ^ 0x7e3a), 10);
-        let replica_set = format!("{deployment}-{template_hash}");
+        let replica_set = format!("{application}-{tier}-{template_hash}");
         PodPlace {
             namespace: namespace_name((set % u64::from(namespaces)) as u32),
             application,
-            deployment,
             tier,
             template_hash,
             name: format!("{replica_set}-{}", unique_suffix(number)),
@@ -147,7 +144,6 @@ pub(super) fn pod(number: u64, namespaces: u32) -> Seeded {
     let PodPlace {
         namespace,
         application,
-        deployment,
         tier,
         template_hash,
         replica_set,
@@ -159,7 +155,6 @@ pub(super) fn pod(number: u64, namespaces: u32) -> Seeded {
     let token_volume = format!("kube-api-access-{}", unique_suffix(number ^ 0x5a));
     let mounts = json!([
         { "name": "config", "mountPath": "/etc/shop", "readOnly": true },
-        { "name": "scratch", "mountPath": "/tmp" },
         { "name": token_volume, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true },
     ]);
     let body = json!({
@@ -181,7 +176,6 @@ pub(super) fn pod(number: u64, namespaces: u32) -> Seeded {
             },
             "annotations": {
                 "prometheus.io/scrape": "true",
-                "prometheus.io/port": "9090",
                 "shop.example.com/config-hash": format!("{:016x}", mix(set ^ 0xcf)),
             },
             "ownerReferences": [{
@@ -197,15 +191,12 @@ pub(super) fn pod(number: u64, namespaces: u32) -> Seeded {
                 {
                     "name": application,
                     "image": image,
-                    "args": ["--listen=:8080", "--metrics=:9090", "--config=/etc/shop/config.yaml"],
+                    "args": ["--listen=:8080", "--config=/etc/shop/config.yaml"],
                     "ports": [
                         { "name": "http", "containerPort": 8080, "protocol": "TCP" },
-                        { "name": "metrics", "containerPort": 9090, "protocol": "TCP" },
                     ],
                     "env": [
                         { "name": "POD_NAME", "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": "metadata.name" } } },
-                        { "name": "LOG_LEVEL", "value": "info" },
-                        { "name": "DATABASE_URL", "valueFrom": { "secretKeyRef": { "name": format!("{application}-db"), "key": "url" } } },
                     ],
                     "resources": {
                         "requests": { "cpu": format!("{}m", 50 + 50 * (mix(set) % 8)), "memory": "128Mi" },
@@ -215,17 +206,9 @@ pub(super) fn pod(number: u64, namespaces: u32) -> Seeded {
                     "readinessProbe": { "httpGet": { "path": "/ready", "port": "http" }, "periodSeconds": 5 },
                     "volumeMounts": mounts,
                 },
-                {
-                    "name": "proxy",
-                    "image": "registry.example.com/mesh/proxy:2.14.1",
-                    "args": ["sidecar", format!("--service={deployment}")],
-                    "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
-                    "volumeMounts": [{ "name": "scratch", "mountPath": "/tmp" }],
-                },
             ],
             "volumes": [
                 { "name": "config", "configMap": { "name": format!("{application}-config") } },
-                { "name": "scratch", "emptyDir": {} },
                 { "name": token_volume, "projected": { "sources": [
                     { "serviceAccountToken": { "expirationSeconds": 3607, "path": "token" } },
                     { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
@@ -282,7 +265,6 @@ fn pod_status(number: u64, application: &str, image: &str) -> Value {
         "startTime": scheduled,
         "qosClass": "Burstable",
         "conditions": [
-            condition("PodReadyToStartContainers", &started),
             condition("Initialized", &scheduled),
             condition("Ready", &started),
             condition("ContainersReady", &started),
@@ -290,7 +272,6 @@ fn pod_status(number: u64, application: &str, image: &str) -> Value {
         ],
         "containerStatuses": [
             running(application, image, restarts),
-            running("proxy", "registry.example.com/mesh/proxy:2.14.1", 0),
         ],
     } })
 }
@@ -366,7 +347,7 @@ mod tests {
         for number in [0, 7, 4_711, 99_999] {
             let object = pod(number, 20);
             let size = object.body.len() + object.status.len();
-            assert!((2_500..=5_000).contains(&size), "a Pod of {size} bytes");
+            assert!((2_200..=3_600).contains(&size), "a Pod of {size} bytes");
             let size = config_map(number, 20).body.len();
             assert!((1_100..=1_800).contains(&size), "a ConfigMap of {size} bytes");
         }
