@@ -38,10 +38,10 @@ impl Head {
     }
 
     /// The version; `None` if the key was not there.
-    pub(super) fn object(self, log: &Log) -> Option<Object> {
+    pub(super) fn object(&self, log: &Log) -> Option<Object> {
         match self {
-            Head::Logged { segment, version } => Some(Object::of_version(log.segment(segment)?, version)),
-            Head::Past { version, .. } => version,
+            Head::Logged { segment, version } => Some(Object::of_version(log.segment(*segment)?, *version)),
+            Head::Past { version, .. } => version.clone(),
         }
     }
 }
@@ -118,13 +118,15 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether the slot's version is not the one to offer: it is a deletion, or a layer above has the key, too.
-    fn passes_over(self, slot: u32) -> bool {
-        match self {
-            Source::Active(delta) => delta.slot(slot).is_tombstone(),
-            Source::Frozen(frozen) => frozen.delta.slot(slot).is_tombstone() || frozen.is_replaced(slot),
-            Source::Nothing | Source::Past(_) => true,
-        }
+    /// The newest record of a slot, unless it is not to be offered: it is a deletion, or a layer above has the key, too.
+    fn offered(self, slot: u32) -> Option<RecordRef> {
+        let (delta, is_replaced) = match self {
+            Source::Active(delta) => (delta, false),
+            Source::Frozen(frozen) => (&frozen.delta, frozen.is_replaced(slot)),
+            Source::Nothing | Source::Past(_) => return None,
+        };
+        let slot = delta.slot(slot);
+        (!is_replaced && !slot.is_tombstone()).then(|| slot.at())
     }
 }
 
@@ -151,7 +153,7 @@ impl Layer {
 
     /// Looks at the next version, if the one that was looked at has been taken.
     pub(super) fn look(&mut self, source: Source<'_>, log: &Log) -> Result<(), Damaged> {
-        if self.head.is_some() {
+        if self.head.is_some() || matches!(self.walk, Walk::Nothing) {
             return Ok(());
         }
         if self.ready.is_empty() {
@@ -162,7 +164,7 @@ impl Layer {
                 batch,
             } = self;
             match walk {
-                Walk::Nothing => {}
+                Walk::Nothing => return Ok(()),
                 Walk::Past(ranks) => {
                     if let (Some(rank), Source::Past(past)) = (ranks.next(), source) {
                         let (bearer, version) = past.version(log, rank)?;
@@ -173,6 +175,9 @@ impl Layer {
                 Walk::Order(cursor) => fill(ready, *batch, &mut cursor.map(Ordered::slot), source, log)?,
                 Walk::Postings(cursor) => fill(ready, *batch, &mut cursor.map(Posting::slot), source, log)?,
                 Walk::Gathered(slots) => fill(ready, *batch, slots, source, log)?,
+            }
+            if self.ready.is_empty() {
+                self.walk = Walk::Nothing;
             }
             self.batch = (self.batch * 2).min(BATCH_MAX);
         }
@@ -192,14 +197,10 @@ fn fill(
     source: Source<'_>,
     log: &Log,
 ) -> Result<(), Damaged> {
-    let Some(delta) = source.delta() else { return Ok(()) };
     let mut records = [RecordRef { segment: 0, offset: 0 }; BATCH_MAX];
     let mut count = 0;
-    for slot in slots
-        .filter(|&slot| !source.passes_over(slot))
-        .take(batch.min(BATCH_MAX))
-    {
-        records[count] = delta.slot(slot).at();
+    for at in slots.filter_map(|slot| source.offered(slot)).take(batch.min(BATCH_MAX)) {
+        records[count] = at;
         count += 1;
     }
     for &at in records[..count].iter().rev() {
@@ -237,7 +238,7 @@ fn walk_delta(
         let found = postings.walk(postings.ranks(hashes)).map(Posting::slot);
         slots.extend(
             found
-                .filter(|&slot| !source.passes_over(slot))
+                .filter(|&slot| source.offered(slot).is_some())
                 .map(|slot| (delta.key(log, slot), slot)),
         );
     }

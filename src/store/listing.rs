@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::delta::Delta;
 use super::error::Damaged;
-use super::layer::{KeyRange, Layer, Source};
+use super::layer::{Head, KeyRange, Layer, Source};
 use super::log::Log;
 use super::object::Object;
 use super::resource_view::ResourceView;
@@ -45,7 +45,7 @@ pub struct Listing {
 #[derive(Clone)]
 enum Last {
     Shelved { part: usize, object: usize },
-    Logged(Object),
+    Above(Head),
 }
 
 impl Listing {
@@ -97,10 +97,12 @@ impl Listing {
             }
             let log = &view.log;
             let next = first_layer(layers, log);
-            let key = next
-                .and_then(|layer| layers[layer].head.as_ref())
-                .map(|head| head.key_bytes(log));
-            if let Some(Neighbours { part, objects }) = shelf.next(&resource.shelf, key, max, selection)? {
+            if !shelf.is_over()
+                && let Some(Neighbours { part, objects }) = {
+                    let head = next.and_then(|layer| layers[layer].head.as_ref());
+                    shelf.next(&resource.shelf, head.map(|head| head.key_bytes(log)), max, selection)?
+                }
+            {
                 self.last = Some(Last::Shelved {
                     part,
                     object: objects.end - 1,
@@ -126,7 +128,7 @@ impl Listing {
             }
             let Some(object) = head.object(log) else { continue };
             if selection.is_everything() || selection.matches(&object)? {
-                self.last = Some(Last::Logged(object.clone()));
+                self.last = Some(Last::Above(head));
                 return Ok(Some(Run::One(object)));
             }
         }
@@ -139,7 +141,7 @@ impl Listing {
             Some(Last::Shelved { part, object }) => {
                 Bound::Excluded(self.resource.shelf.parts()[*part].key_bytes(*object))
             }
-            Some(Last::Logged(object)) => Bound::Excluded(object.key_bytes()),
+            Some(Last::Above(head)) => Bound::Excluded(head.key_bytes(&self.view.log)),
         };
         self.resource.count(&self.view.log, after, self.range.upper.as_deref())
     }
@@ -159,14 +161,13 @@ fn source(resource: &ResourceView, layer: usize) -> Source<'_> {
     }
 }
 
-/// The layer with the smallest key; of equals, the topmost.
+/// The layer with the smallest key; of equals, the topmost. Reads keys only if several layers have one.
 fn first_layer(layers: &[Layer; 3], log: &Log) -> Option<usize> {
-    let mut first: Option<(usize, &[u8])> = None;
+    let mut first: Option<(usize, &Head)> = None;
     for (layer, place) in layers.iter().enumerate() {
         let Some(head) = &place.head else { continue };
-        let key = head.key_bytes(log);
-        if first.is_none_or(|(_, smallest)| key < smallest) {
-            first = Some((layer, key));
+        if first.is_none_or(|(_, smallest)| head.key_bytes(log) < smallest.key_bytes(log)) {
+            first = Some((layer, head));
         }
     }
     first.map(|(layer, _)| layer)

@@ -112,6 +112,11 @@ impl ShelfWalk {
         Ok(None)
     }
 
+    /// Whether nothing is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.at >= self.end
+    }
+
     /// Passes over the object at which the walk stands if it has this key: a layer above has another version of it.
     pub(super) fn pass_over(&mut self, shelf: &ShelfSet, key: &[u8]) {
         if let Some(part) = shelf.parts().get(self.at.part)
