@@ -196,7 +196,7 @@ fn main() {
         .any(|resource| resource.delta_entries > 0)
     {
         std::thread::sleep(Duration::from_millis(50));
-        if start.elapsed() > Duration::from_secs(60) {
+        if start.elapsed() > Duration::from_mins(1) {
             println!("not all is shelved after a minute");
             break;
         }

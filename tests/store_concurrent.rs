@@ -148,7 +148,7 @@ fn a_follower_that_retention_overtook_is_told_so_and_a_quiet_resource_is_not() {
     let options = Options {
         history_bytes: 48 << 10,
         history_bytes_min: 0,
-        history_age: Duration::from_secs(3600),
+        history_age: Duration::from_hours(1),
         background: false,
         ..busy()
     };

@@ -96,7 +96,7 @@ fn tiny() -> Options {
         history_bytes: 64 << 10,
         history_bytes_min: 24 << 10,
         history_age: std::time::Duration::ZERO,
-        idle_marker: std::time::Duration::from_secs(3600),
+        idle_marker: std::time::Duration::from_hours(1),
         ..options()
     }
 }

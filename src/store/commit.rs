@@ -35,8 +35,9 @@ use super::manifest::ReplaceError;
 use super::object::Object;
 use super::options::Durability;
 use super::queue::{Answer, Request, Taken};
-use super::rotate::{Active, RotateError, Spare, footer_growth};
+use super::rotate::{Active, RotateError, footer_growth};
 use super::shelving;
+use super::spare::Spare;
 use super::write::{Change, Precondition, Written};
 
 /// Bytes of the batch buffer that are kept between batches.
@@ -335,11 +336,12 @@ impl Committer {
         let lost = std::mem::take(&mut self.lost);
         if let Err(reason) = result {
             let failed = || WriteError::Failed(reason.clone());
-            staged
-                .into_iter()
-                .for_each(|staged| drop(staged.request.answer.send(Err(failed()))));
-            lost.into_iter()
-                .for_each(|(answer, _)| drop(answer.send(Err(failed()))));
+            for staged in staged {
+                drop(staged.request.answer.send(Err(failed())));
+            }
+            for (answer, _) in lost {
+                drop(answer.send(Err(failed())));
+            }
             return;
         }
         let view = self.engine.view();

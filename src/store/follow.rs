@@ -81,6 +81,10 @@ impl Follower {
     /// The next write after the position; `None` when nothing newer is published now.
     ///
     /// [`HistoryError::TooOld`]: the reader was slower than retention allows; it must read anew.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an iterator ends; this goes on when more is published"
+    )]
     pub fn next(&mut self) -> Result<Option<Event>, HistoryError> {
         let view = self.engine.view();
         check(&self.engine, &view, &self.resource, self.position).inspect_err(|error| {

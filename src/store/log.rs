@@ -178,7 +178,10 @@ impl EntryList {
         self.len == 0
     }
 
-    /// The entry at `index`, which must be below [`EntryList::len`].
+    /// The entry at `index`.
+    ///
+    /// # Panics
+    /// When `index` is not below [`EntryList::len`].
     pub fn get(&self, index: usize) -> Entry {
         assert!(index < self.len, "entry {index} of {}", self.len);
         let (chunk, place) = place(index);
@@ -198,9 +201,9 @@ impl EntryList {
         while low < high {
             let middle = usize::midpoint(low, high);
             if self.get(middle).revision <= revision {
-                low = middle + 1
+                low = middle + 1;
             } else {
-                high = middle
+                high = middle;
             }
         }
         low

@@ -23,6 +23,7 @@ pub mod disk;
 mod engine;
 mod error;
 pub mod files;
+mod first_start;
 #[cfg(test)]
 mod fixture;
 mod follow;
@@ -47,6 +48,7 @@ mod selection;
 mod shelf_set;
 mod shelf_walk;
 mod shelving;
+mod spare;
 mod stats;
 mod tree;
 mod view;
@@ -93,6 +95,7 @@ pub struct Store {
 impl Store {
     /// Opens the data directory behind `disk`, which may be empty, and starts the committer (and, with
     /// [`Options::background`], the thread that shelves). Replays what the shelves do not hold from the log.
+    #[allow(clippy::needless_pass_by_value, reason = "the store keeps what it is given")]
     pub fn open(disk: Arc<dyn Disk>, options: Options, archiver: Arc<dyn Archiver>) -> Result<Arc<Store>, OpenError> {
         let directory = || disk.path("");
         let lock = disk.lock().map_err(|source| match source.kind() {
@@ -112,7 +115,6 @@ impl Store {
             spare,
             revision,
         } = recovery::recover(disk.clone(), options)?;
-        let engine = Arc::new(engine);
         let committer = Committer::new(engine.clone(), active, spare, revision);
         let mut threads = vec![spawn("committer", &disk, &engine, move || committer.run())?];
         let shelver = Arc::new(Mutex::new(Shelver::new(engine.clone())));

@@ -60,10 +60,10 @@ impl Default for Options {
         Options {
             durability: Durability::Fsync,
             history_bytes: 4 << 30,
-            history_age: Duration::from_secs(300),
+            history_age: Duration::from_mins(5),
             history_bytes_min: 64 << 20,
             segment_bytes: 64 << 20,
-            segment_bytes_first: 4 << 20,
+            segment_bytes_first: 1 << 20,
             part_bytes: 16 << 20,
             shelve_min_bytes: 256 << 10,
             shelve_quiet: Duration::from_secs(1),

@@ -35,9 +35,10 @@ use super::manifest::{ManifestFile, ReplaceError, is_no_space, load};
 use super::map::Map;
 use super::options::{Durability, Options};
 use super::resource_view::ResourceView;
-use super::rotate::{Active, Spare, allocate, initialize, next_len, open_sealed, write_footer};
+use super::rotate::{Active, initialize, open_sealed, write_footer};
 use super::segment::Segment;
 use super::shelf_set::ShelfSet;
+use super::spare::{Spare, allocate, next_len};
 use super::view::View;
 
 /// Name of the manifest's entry that holds the floor of all resources, those without an entry included. No resource has
@@ -47,12 +48,9 @@ const EVERY_RESOURCE: &str = "";
 /// How far revisions jump after an unclean end without syncs: more than could have been given out and lost.
 const JUMP: u64 = 1 << 32;
 
-/// The first revision of a store, which no write has: "0" and "" mean something else to clients.
-const FIRST_REVISION: u64 = 1;
-
 /// What a store starts with.
 pub(super) struct Recovered {
-    pub(super) engine: Engine,
+    pub(super) engine: Arc<Engine>,
     pub(super) active: Active,
     pub(super) spare: Spare,
     pub(super) revision: u64,
@@ -61,7 +59,7 @@ pub(super) struct Recovered {
 /// Recovers the data directory of `disk`, which must be locked.
 pub(super) fn recover(disk: Arc<dyn Disk>, options: Options) -> Result<Recovered, OpenError> {
     match load(&*disk)? {
-        None => create(disk, options),
+        None => super::first_start::create(disk, options),
         Some(manifest) => Recovery {
             disk,
             options,
@@ -72,7 +70,11 @@ pub(super) fn recover(disk: Arc<dyn Disk>, options: Options) -> Result<Recovered
 }
 
 /// An I/O error as an [`OpenError`].
-fn failed<'a>(disk: &'a dyn Disk, action: &'static str, name: &'a str) -> impl Fn(io::Error) -> OpenError + 'a {
+pub(super) fn failed<'a>(
+    disk: &'a dyn Disk,
+    action: &'static str,
+    name: &'a str,
+) -> impl Fn(io::Error) -> OpenError + 'a {
     move |source| {
         if is_no_space(&source) {
             OpenError::NoSpace {
@@ -88,7 +90,7 @@ fn failed<'a>(disk: &'a dyn Disk, action: &'static str, name: &'a str) -> impl F
     }
 }
 
-fn replaced(disk: &dyn Disk, result: Result<(), ReplaceError>) -> Result<(), OpenError> {
+pub(super) fn replaced(disk: &dyn Disk, result: Result<(), ReplaceError>) -> Result<(), OpenError> {
     result.map_err(|error| match error {
         ReplaceError::NoSpace => OpenError::NoSpace {
             directory: disk.path(""),
@@ -98,7 +100,7 @@ fn replaced(disk: &dyn Disk, result: Result<(), ReplaceError>) -> Result<(), Ope
 }
 
 /// Removes what no manifest names.
-fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest, keep: u64) -> Result<(), OpenError> {
+pub(super) fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest, keep: u64) -> Result<(), OpenError> {
     let segments = manifest.segments.iter().map(|segment| files::segment(segment.number));
     let parts = manifest
         .resources
@@ -109,77 +111,6 @@ fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest, keep: u64) -> Result<(),
     for name in disk.list().map_err(failed(disk, "list it", ""))? {
         if files::is_disposable(&name) && !named.contains(&name) {
             remove(disk, &name).map_err(failed(disk, "remove it", &name))?;
-        }
-    }
-    Ok(())
-}
-
-/// A new store in a directory without a manifest.
-fn create(disk: Arc<dyn Disk>, options: Options) -> Result<Recovered, OpenError> {
-    refuse_orphans(&*disk)?;
-    let store = uuid::Uuid::new_v4().as_u128();
-    remove_unnamed(&*disk, &Manifest::default(), 0)?;
-    let seed = Seed { store, segment: 1 };
-    let name = files::segment(seed.segment);
-    let file = allocate(&*disk, seed.segment, u64::from(options.segment_bytes_first)).map_err(failed(
-        &*disk,
-        "allocate it",
-        &name,
-    ))?;
-    let active = initialize(&*disk, file, seed, FIRST_REVISION + 1).map_err(failed(&*disk, "write it", &name))?;
-    let mut current = Manifest {
-        store,
-        ..Manifest::default()
-    };
-    let next = Manifest {
-        durability_os: options.durability == Durability::Os,
-        revision: FIRST_REVISION,
-        next_file: 1,
-        segments: vec![SegmentEntry {
-            number: seed.segment,
-            first_revision: FIRST_REVISION + 1,
-            sealed: None,
-        }],
-        ..current.clone()
-    };
-    let manifest = ManifestFile::new(disk.clone(), current.clone());
-    replaced(&*disk, manifest.replace(&mut current, next))?;
-    *manifest.lock() = current;
-    let mut view = View::empty(Log::new(vec![active.segment.clone()]));
-    view.revision = FIRST_REVISION;
-    let mut spare = Spare::default();
-    let engine = Engine::new(disk, options, manifest, view);
-    spare.refill(&engine, &active);
-    Ok(Recovered {
-        engine,
-        active,
-        spare,
-        revision: FIRST_REVISION,
-    })
-}
-
-/// A directory with data but no manifest has lost it; its data must not pass for leftovers of a first start, which has
-/// no records and no shelves before the first manifest is in place.
-fn refuse_orphans(disk: &dyn Disk) -> Result<(), OpenError> {
-    let missing = || {
-        Damaged {
-            file: disk.path(files::MANIFEST),
-            offset: 0,
-            reason: "the manifest is missing, but the directory holds data of a store".into(),
-        }
-        .into()
-    };
-    for name in disk.list().map_err(failed(disk, "list it", ""))? {
-        if name.starts_with("shelf-") {
-            return Err(missing());
-        }
-        if name.starts_with("segment-") {
-            let file = disk.open(&name).map_err(failed(disk, "open it", &name))?;
-            let mut head = [0; segment::HEADER_LEN + 4];
-            let has_record = file.read_at(&mut head, 0).is_ok() && head[segment::HEADER_LEN..] != [0; 4];
-            if has_record {
-                return Err(missing());
-            }
         }
     }
     Ok(())
@@ -219,7 +150,7 @@ impl Recovery {
         self.open_shelves(&mut view)?;
         let mut revision = self.manifest.revision;
         let mut indexes = BTreeMap::new();
-        self.replay_sealed(&mut view)?;
+        Self::replay_sealed(&mut view)?;
         if let Some(tail) = &tail {
             revision = revision.max(tail.scan.last_revision);
             indexes = replay(&mut view, tail)?;
@@ -254,7 +185,7 @@ impl Recovery {
         remove_unnamed(disk, &current, 0)?;
         *manifest.lock() = current;
         let mut spare = Spare::default();
-        let engine = Engine::new(self.disk, self.options, manifest, view);
+        let engine = Arc::new(Engine::new(self.disk, self.options, manifest, view));
         spare.refill(&engine, &active);
         Ok(Recovered {
             engine,
@@ -352,7 +283,7 @@ impl Recovery {
         whole.publish(whole.capacity());
         let mut ends_with_marker = false;
         let scan = segment::scan(whole.bytes(), &seed, |record| {
-            ends_with_marker = record.kind == Kind::Marker
+            ends_with_marker = record.kind == Kind::Marker;
         })
         .map_err(damaged)?;
         drop(whole);
@@ -420,7 +351,7 @@ impl Recovery {
     }
 
     /// Applies what the shelves do not hold of sealed segments. Each record is proven as it is read.
-    fn replay_sealed(&self, view: &mut View) -> Result<(), OpenError> {
+    fn replay_sealed(view: &mut View) -> Result<(), OpenError> {
         let log = view.log.clone();
         for segment in log.segments() {
             let Some(sealed) = segment.seal_data() else { continue };

@@ -7,10 +7,7 @@
 //! 3. The manifest is replaced: the old segment sealed, the new one named.
 //! 4. Only then are records written to the new one.
 //!
-//! # Space
-//! A segment is allocated whole before it is used, so a write into it cannot run out of space. One spare segment is
-//! allocated ahead. A rotation uses it and allocates the next spare first; if there is no space for that, the spare is
-//! kept back and the write refused, unless it is a delete: deletes may use the last one up.
+//! Space is [`super::spare`]'s matter.
 
 use std::collections::HashSet;
 use std::io;
@@ -27,8 +24,9 @@ use super::files;
 use super::log::EntryList;
 use super::manifest::{ReplaceError, is_no_space};
 use super::map::Map;
-use super::options::{Durability, Options};
+use super::options::Durability;
 use super::segment::{Sealed, Segment};
+use super::spare::{Spare, allocate, next_len};
 
 /// Bytes of a footer besides its entries: head, alignment, and for each resource its name and this much.
 const FOOTER_HEAD: usize = 256;
@@ -97,53 +95,6 @@ pub(super) enum RotateError {
     Failed(String),
 }
 
-/// The segment that is allocated ahead.
-#[derive(Default)]
-pub(super) struct Spare {
-    /// Its number is that of the next segment.
-    file: Option<Arc<dyn DiskFile>>,
-    /// There was no space for a new spare when deletes used the last one up.
-    starved: bool,
-}
-
-impl Spare {
-    /// Whether only deletes may be written.
-    pub(super) fn starved(&self) -> bool {
-        self.starved
-    }
-
-    /// Tries to have a spare again.
-    pub(super) fn refill(&mut self, engine: &Engine, active: &Active) {
-        if self.file.is_none() {
-            let len = next_len(&engine.options, active.segment.map().capacity());
-            self.file = allocate(&*engine.disk, active.seed.segment + 1, len).ok();
-        }
-        self.starved &= self.file.is_none();
-    }
-}
-
-/// Length of the segment after one of `capacity` bytes.
-pub(super) fn next_len(options: &Options, capacity: usize) -> u64 {
-    (capacity as u64 * 2)
-        .min(u64::from(options.segment_bytes))
-        .max(u64::from(options.segment_bytes_first))
-}
-
-/// A new allocated file for the segment `number`, not synced.
-pub(super) fn allocate(disk: &dyn Disk, number: u64, len: u64) -> io::Result<Arc<dyn DiskFile>> {
-    let name = files::segment(number);
-    // What no manifest names is of no worth.
-    remove(disk, &name)?;
-    let file = disk.create(&name)?;
-    match file.allocate(len) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            let _ = remove(disk, &name);
-            Err(error)
-        }
-    }
-}
-
 /// Makes the allocated `file` an empty segment: header written, everything synced.
 pub(super) fn initialize(
     disk: &dyn Disk,
@@ -210,7 +161,6 @@ pub(super) fn open_sealed(map: &Map, seed: &Seed, sealed: &manifest::Sealed) -> 
     map.publish(end + len);
     let footer = Footer::open(map.bytes(), end, len, seed).map_err(|error| Damaged::of(map.file(), &error))?;
     Ok(Sealed {
-        end: sealed.end,
         last_revision: sealed.last_revision,
         at: sealed.sealed_at,
         footer,
@@ -219,7 +169,7 @@ pub(super) fn open_sealed(map: &Map, seed: &Seed, sealed: &manifest::Sealed) -> 
 
 /// Seals `active` and puts a new segment in its place, with room for `len` bytes of a record and its entry in the footer.
 pub(super) fn rotate(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     active: &mut Active,
     spare: &mut Spare,
     revision: u64,
@@ -234,7 +184,7 @@ pub(super) fn rotate(
     let len_new = next_len(&engine.options, capacity).max(needed);
 
     // Space first: until here nothing has changed.
-    let file = match spare.file.take() {
+    let file = match spare.take() {
         Some(file) if file.len().is_ok_and(|len| len >= needed) => file,
         _ => match allocate(disk, number, len_new) {
             Ok(file) => file,
@@ -243,10 +193,10 @@ pub(super) fn rotate(
         },
     };
     match allocate(disk, number + 1, next_len(&engine.options, len_new as usize)) {
-        Ok(next) => spare.file = Some(next),
-        Err(error) if is_no_space(&error) && delete => spare.starved = true,
+        Ok(next) => spare.put(engine, next),
+        Err(error) if is_no_space(&error) && delete => spare.starve(),
         Err(error) if is_no_space(&error) => {
-            spare.file = Some(file);
+            spare.put(engine, file);
             return Err(RotateError::NoSpace);
         }
         Err(error) => return Err(failed("allocate a log segment", &error)),
@@ -281,11 +231,11 @@ pub(super) fn rotate(
         sealed: None,
     });
     let mut replaced = engine.manifest.replace(&mut manifest, next.clone());
-    if matches!(replaced, Err(ReplaceError::NoSpace)) && spare.file.take().is_some() {
+    if matches!(replaced, Err(ReplaceError::NoSpace)) && spare.take().is_some() {
         // The spare's space is there for this, too.
         let _ = remove(disk, &files::segment(number + 1));
         if delete {
-            spare.starved = true;
+            spare.starve();
             replaced = engine.manifest.replace(&mut manifest, next);
         }
     }
@@ -293,7 +243,7 @@ pub(super) fn rotate(
         Ok(()) => {}
         Err(ReplaceError::NoSpace) => {
             // The old segment goes on, over the footer that is behind its end and was not published.
-            spare.file = Some(file);
+            spare.put(engine, file);
             return Err(RotateError::NoSpace);
         }
         Err(ReplaceError::Failed(error)) => return Err(failed("replace the manifest", &error)),

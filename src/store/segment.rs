@@ -27,8 +27,6 @@ pub struct Segment {
 /// What is known of a segment that takes no more records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sealed {
-    /// End of the records.
-    pub(super) end: u32,
     /// Highest revision of its records; one less than the first if there are none.
     pub(super) last_revision: u64,
     /// When it was sealed, in seconds since 1970.

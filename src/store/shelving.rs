@@ -243,9 +243,9 @@ impl Shelver {
             Ok(parts) => parts,
             Err(error) => {
                 // The frozen delta waits for the next try.
-                written
-                    .iter()
-                    .for_each(|file| drop(remove(&*engine.disk, &files::part(*file))));
+                for file in &written {
+                    drop(remove(&*engine.disk, &files::part(*file)));
+                }
                 return Err(error);
             }
         };
@@ -282,9 +282,9 @@ impl Shelver {
         match engine.manifest.replace(&mut manifest, next) {
             Ok(()) => {}
             Err(ReplaceError::NoSpace) => {
-                written
-                    .iter()
-                    .for_each(|file| drop(remove(&*engine.disk, &files::part(*file))));
+                for file in &written {
+                    drop(remove(&*engine.disk, &files::part(*file)));
+                }
                 return Err(ShelveError::NoSpace);
             }
             Err(ReplaceError::Failed(error)) => {

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-pub mod model;
+pub(crate) mod model;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use flatkube::store::{ArchiveError, Archiver, Change, Options, Precondition, Prepared, Range, Selection, View, Write};
 use flatkube_format::sidecar::{Pair, Sidecar};
 
-pub struct Toy;
+pub(crate) struct Toy;
 
 impl Archiver for Toy {
     fn layout(&self, _resource: &str) -> u32 {
@@ -47,7 +47,7 @@ fn sidecar(key: &str, value: &str) -> Vec<u8> {
 }
 
 /// `{"metadata":{"resourceVersion":"…"},"value":"…"}`
-pub fn prepared(key: &str, value: &str) -> Prepared {
+pub(crate) fn prepared(key: &str, value: &str) -> Prepared {
     let json = format!(r#"{{"metadata":{{"resourceVersion":""}},"value":"{value}"}}"#).into_bytes();
     Prepared {
         json,
@@ -56,7 +56,7 @@ pub fn prepared(key: &str, value: &str) -> Prepared {
     }
 }
 
-pub fn put(resource: &str, key: &str, value: &str, precondition: Precondition) -> Write {
+pub(crate) fn put(resource: &str, key: &str, value: &str, precondition: Precondition) -> Write {
     let change = Change::Put(prepared(key, value));
     Write {
         resource: Arc::from(resource),
@@ -67,7 +67,7 @@ pub fn put(resource: &str, key: &str, value: &str, precondition: Precondition) -
     }
 }
 
-pub fn delete(resource: &str, key: &str, value: &str, precondition: Precondition) -> Write {
+pub(crate) fn delete(resource: &str, key: &str, value: &str, precondition: Precondition) -> Write {
     let change = Change::Delete(prepared(key, value));
     Write {
         resource: Arc::from(resource),
@@ -79,7 +79,7 @@ pub fn delete(resource: &str, key: &str, value: &str, precondition: Precondition
 }
 
 /// Tiny limits, so that a few hundred writes rotate, shelve and retire.
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options {
         segment_bytes_first: 8 << 10,
         segment_bytes: 16 << 10,
@@ -93,7 +93,7 @@ pub fn options() -> Options {
     }
 }
 
-pub fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -101,7 +101,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Keys and revisions in list order.
-pub fn list(view: &Arc<View>, resource: &str) -> Vec<(String, u64)> {
+pub(crate) fn list(view: &Arc<View>, resource: &str) -> Vec<(String, u64)> {
     let mut listing = view.list(resource, Range::default(), &Selection::default());
     let mut objects = Vec::new();
     while let Some(run) = listing.next(7).unwrap() {

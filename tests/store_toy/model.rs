@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flatkube::store::{EventKind, HistoryError, Precondition, Range, Selection, Store, View, Write, WriteError};
+use flatkube::store::{
+    EventKind, HistoryError, Object, Precondition, Range, Selection, Store, View, Write, WriteError,
+};
 
 use super::{delete, put};
 
 /// One write to come: of `value`, or a deletion.
 #[derive(Debug, Clone)]
-pub struct Step {
-    pub resource: &'static str,
-    pub key: String,
-    pub value: Option<String>,
-    pub precondition: Precondition,
+pub(crate) struct Step {
+    pub(crate) resource: &'static str,
+    pub(crate) key: String,
+    pub(crate) value: Option<String>,
+    pub(crate) precondition: Precondition,
 }
 
 impl Step {
-    pub fn write(&self) -> Write {
+    pub(crate) fn write(&self) -> Write {
         match &self.value {
             Some(value) => put(self.resource, &self.key, value, self.precondition),
             None => delete(self.resource, &self.key, "deleted", self.precondition),
@@ -34,7 +36,7 @@ struct Done {
 
 /// All writes that were made, in order.
 #[derive(Debug, Clone, Default)]
-pub struct Model {
+pub(crate) struct Model {
     first: u64,
     done: Vec<Done>,
 }
@@ -42,19 +44,19 @@ pub struct Model {
 type State = BTreeMap<String, (u64, String)>;
 
 impl Model {
-    pub fn new(first: u64) -> Model {
+    pub(crate) fn new(first: u64) -> Model {
         Model {
             first,
             done: Vec::new(),
         }
     }
 
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.done.last().map_or(self.first, |done| done.revision)
     }
 
     /// Number of live objects.
-    pub fn count(&self, resource: &str) -> usize {
+    pub(crate) fn count(&self, resource: &str) -> usize {
         self.state(resource, u64::MAX).len()
     }
 
@@ -75,7 +77,7 @@ impl Model {
     }
 
     /// Whether the write passes its precondition; if so it is made.
-    pub fn apply(&mut self, step: &Step) -> bool {
+    pub(crate) fn apply(&mut self, step: &Step) -> bool {
         let current = self
             .state(step.resource, u64::MAX)
             .get(&step.key)
@@ -98,7 +100,7 @@ impl Model {
     }
 
     /// Checks an answer against the model, and takes the write in.
-    pub fn answered(&mut self, step: &Step, result: &Result<flatkube::store::Written, WriteError>) {
+    pub(crate) fn answered(&mut self, step: &Step, result: &Result<flatkube::store::Written, WriteError>) {
         let before = self
             .state(step.resource, u64::MAX)
             .get(&step.key)
@@ -120,7 +122,7 @@ impl Model {
     }
 
     /// Compares everything that can be read: the present, some of the past, and all history.
-    pub fn check(&self, store: &Arc<Store>, resources: &[&str]) {
+    pub(crate) fn check(&self, store: &Arc<Store>, resources: &[&str]) {
         let view = store.view();
         assert_eq!(view.revision(), self.revision());
         for resource in resources {
@@ -172,7 +174,7 @@ impl Model {
                 assert_eq!(event.object.key(), done.step.key);
                 let value = done.step.value.as_deref().unwrap_or("deleted");
                 assert_eq!(value_of(event.object.json().unwrap(), done.revision), value);
-                assert_eq!(event.previous.as_ref().map(|object| object.revision()), done.previous);
+                assert_eq!(event.previous.as_ref().map(Object::revision), done.previous);
                 if let (Some(previous), Some(revision)) = (event.previous, done.previous) {
                     let before = self.done.iter().find(|done| done.revision == revision).unwrap();
                     let value = before.step.value.as_deref().unwrap();
@@ -210,7 +212,7 @@ fn value_of(json: &[u8], revision: u64) -> String {
 }
 
 /// A resource as a list gives it.
-pub fn read(view: &Arc<View>, resource: &str) -> State {
+pub(crate) fn read(view: &Arc<View>, resource: &str) -> State {
     let mut listing = view.list(resource, Range::default(), &Selection::default());
     let mut state = State::new();
     let mut count = 0;

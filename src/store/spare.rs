@@ -1,0 +1,140 @@
+//! Space for the log, ahead of need.
+//!
+//! A segment is allocated whole before it is used, so a write into it cannot run out of space. One spare segment is
+//! allocated ahead. A rotation uses it and allocates the next spare first; if there is no space for that, the spare is
+//! kept back and the write refused, unless it is a delete: deletes may use the last one up.
+//!
+//! With syncs, the spare is also filled with zeroes in the background. Allocated space that was never written costs each
+//! sync a change of the file system's metadata: on ext4 a sync of 4 KiB takes about twice as long as one into written
+//! space (0.71 against 0.33 ms on the machine where this was measured).
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::disk::{Disk, DiskFile};
+use super::engine::{Engine, remove};
+use super::files;
+use super::manifest::is_no_space;
+use super::options::{Durability, Options};
+use super::rotate::Active;
+
+/// Bytes of zeroes that are written at once.
+const STEP: usize = 1 << 20;
+
+/// The segment that is allocated ahead.
+#[derive(Default)]
+pub(super) struct Spare {
+    /// Its number is that of the next segment.
+    file: Option<Arc<Filled>>,
+    /// There was no space for a new spare when deletes used the last one up.
+    starved: bool,
+}
+
+/// A file that a thread may be filling with zeroes.
+struct Filled {
+    file: Arc<dyn DiskFile>,
+    /// Set when the file gets another use; held during each step, so that after it was set no zero is written.
+    taken: Mutex<bool>,
+}
+
+impl Spare {
+    /// Whether only deletes may be written.
+    pub(super) fn starved(&self) -> bool {
+        self.starved
+    }
+
+    /// From here on only deletes may be written, until there is a spare again.
+    pub(super) fn starve(&mut self) {
+        self.starved = true;
+    }
+
+    /// Gives the file away. Waits for at most one step of its filling.
+    pub(super) fn take(&mut self) -> Option<Arc<dyn DiskFile>> {
+        let filled = self.file.take()?;
+        *filled.taken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        Some(filled.file.clone())
+    }
+
+    /// Keeps `file` as the spare and begins to fill it.
+    pub(super) fn put(&mut self, engine: &Arc<Engine>, file: Arc<dyn DiskFile>) {
+        let filled = Arc::new(Filled {
+            file,
+            taken: Mutex::new(false),
+        });
+        let options = &engine.options;
+        if options.background && options.durability == Durability::Fsync {
+            let (engine, filled) = (engine.clone(), filled.clone());
+            let fill = move || {
+                if let Err(error) = filled.fill(engine.options.shelve_pause)
+                    && !is_no_space(&error)
+                {
+                    engine.fail("fill a log segment", &error);
+                }
+            };
+            // Without a thread the spare is as good, only slower.
+            let _ = std::thread::Builder::new().name("filling".to_owned()).spawn(fill);
+        }
+        self.file = Some(filled);
+    }
+
+    /// Tries to have a spare again.
+    pub(super) fn refill(&mut self, engine: &Arc<Engine>, active: &Active) {
+        if self.file.is_none() {
+            let len = next_len(&engine.options, active.segment.map().capacity());
+            if let Ok(file) = allocate(&*engine.disk, active.seed.segment + 1, len) {
+                self.put(engine, file);
+            }
+        }
+        self.starved &= self.file.is_none();
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        self.take();
+    }
+}
+
+impl Filled {
+    fn fill(&self, pause: std::time::Duration) -> io::Result<()> {
+        let len = self.file.len()?;
+        let zeroes = vec![0; STEP];
+        let mut at = 0;
+        while at < len {
+            {
+                let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+                if *taken {
+                    return Ok(());
+                }
+                let step = (len - at).min(STEP as u64);
+                self.file.write_at(&zeroes[..step as usize], at)?;
+                self.file.sync_data()?;
+                at += step;
+            }
+            std::thread::sleep(pause);
+        }
+        Ok(())
+    }
+}
+
+/// Length of the segment after one of `capacity` bytes.
+pub(super) fn next_len(options: &Options, capacity: usize) -> u64 {
+    (capacity as u64 * 2)
+        .min(u64::from(options.segment_bytes))
+        .max(u64::from(options.segment_bytes_first))
+}
+
+/// A new allocated file for the segment `number`, not synced.
+pub(super) fn allocate(disk: &dyn Disk, number: u64, len: u64) -> io::Result<Arc<dyn DiskFile>> {
+    let name = files::segment(number);
+    // What no manifest names is of no worth.
+    remove(disk, &name)?;
+    let file = disk.create(&name)?;
+    match file.allocate(len) {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            let _ = remove(disk, &name);
+            Err(error)
+        }
+    }
+}
