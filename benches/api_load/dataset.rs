@@ -1,0 +1,211 @@
+//! Complete servers with objects in them, each on a directory of its own on disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flatkube::api::server::{Limits, Server, ServerConfig};
+use flatkube::resources::{self, Context, Resource};
+use flatkube::store::{Change, Durability, Options, Precondition, Range, Run, Selection, Store, Write};
+use serde_json::{Value, json};
+
+use crate::client::{TOKEN, Target, client_tls};
+use crate::objects;
+
+/// Writes that wait for the committer at a time while objects are loaded.
+const LOADERS: usize = 256;
+/// 2026-01-02T03:04:05Z.
+const CREATED_S: i64 = 1_767_323_045;
+/// Namespaces that ConfigMaps are spread over.
+const NAMESPACES: usize = 16;
+
+/// A server with its own runtime.
+pub(crate) struct Served {
+    pub(crate) target: Target,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) store: Arc<Store>,
+    server: Option<Server>,
+    runtime: tokio::runtime::Runtime,
+    _directory: tempfile::TempDir,
+}
+
+impl Served {
+    /// An empty server. `background`: it shelves when it finds it due; else [`Served::shelve`] does.
+    pub(crate) fn start(durability: Durability, background: bool) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("api-load-")
+            .tempdir_in(base())
+            .expect("a directory");
+        let data_dir = directory.path().join("data");
+        let tokens = directory.path().join("tokens.csv");
+        std::fs::write(&tokens, format!("{TOKEN},bench,1,system:masters\n")).expect("a file");
+        let loopback = ([127, 0, 0, 1], 0).into();
+        let config = ServerConfig {
+            data_dir: data_dir.clone(),
+            bind: loopback,
+            http_bind: Some(loopback),
+            token_auth_file: Some(tokens),
+            store: Options {
+                durability,
+                background,
+                ..Options::default()
+            },
+            controllers: false,
+            limits: Limits::default(),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let server = runtime.block_on(Server::start(config)).expect("a server");
+        let target = Target {
+            plain: server.http_address().expect("an address"),
+            tls: server.address(),
+            client_tls: client_tls(&data_dir),
+        };
+        Self {
+            target,
+            store: server.store().clone(),
+            data_dir,
+            server: Some(server),
+            runtime,
+            _directory: directory,
+        }
+    }
+
+    /// Moves everything onto shelves. For servers without background.
+    pub(crate) fn shelve(&self) {
+        self.store.maintain(true);
+    }
+
+    /// `objects` ConfigMaps of about 1.4 KB; `picked` of them, evenly spread, carry `pick=yes`.
+    pub(crate) fn fill_config_maps(&self, objects: usize, picked: usize) {
+        self.fill((0..objects).map(move |n| config_map(n, n % (objects / picked) == 0)));
+    }
+
+    /// `objects` Pods of about 3.5 KB in 20 namespaces; `picked` of them, evenly spread, carry `pick=yes`.
+    pub(crate) fn fill_pods(&self, objects: usize, picked: usize) {
+        self.fill((0..objects).map(move |n| pod(n, n % (objects / picked) == 0)));
+    }
+
+    /// Writes objects through the store, past HTTP and admission.
+    pub(crate) fn fill(&self, objects: impl Iterator<Item = (&'static Resource, Value)>) {
+        self.runtime.block_on(async {
+            let mut writes = tokio::task::JoinSet::new();
+            for (resource, object) in objects {
+                let store = self.store.clone();
+                writes.spawn(async move { write(&store, resource, &object).await });
+                if writes.len() >= LOADERS {
+                    writes.join_next().await.expect("a task").expect("no panic");
+                }
+            }
+            while let Some(done) = writes.join_next().await {
+                done.expect("no panic");
+            }
+        });
+    }
+
+    /// Slices of this server's shelves, `len` bytes together: the body of a limit that answers from mapped files.
+    pub(crate) fn mapped(&self, resource: &str, mut len: usize) -> Vec<Bytes> {
+        let mut slices = Vec::new();
+        while len > 0 {
+            let view = self.store.view();
+            let mut listing = view.list(resource, Range::default(), &Selection::all());
+            let before = len;
+            while len > 0
+                && let Some(run) = listing.next(usize::MAX).expect("intact bytes")
+            {
+                let Run::Shelved(run) = run else { continue };
+                let mut slice = run.json().expect("intact bytes");
+                slice.truncate(len);
+                len -= slice.len();
+                slices.push(slice);
+            }
+            assert!(len < before, "{resource} are not shelved");
+        }
+        slices
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+        self.store.close();
+    }
+}
+
+/// On the disk of the build, not in memory.
+fn base() -> &'static Path {
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::create_dir_all(base).expect("a directory");
+    base
+}
+
+/// Puts an object, whatever was there.
+pub(crate) async fn write(store: &Arc<Store>, resource: &'static Resource, object: &Value) {
+    let metadata = &object["metadata"];
+    let key = resource.key(
+        metadata["namespace"].as_str(),
+        metadata["name"].as_str().expect("a name"),
+    );
+    let prepared = resources::encode(resource, object).expect("a valid object");
+    let write = Write {
+        resource: resource.storage.into(),
+        key,
+        precondition: Precondition::Any,
+        uid: None,
+        change: Change::Put(prepared),
+    };
+    store.write(write).await.expect("a write");
+}
+
+pub(crate) fn config_maps() -> &'static Resource {
+    resources::find("", "v1", "configmaps").expect("a built-in resource")
+}
+
+pub(crate) fn pods() -> &'static Resource {
+    resources::find("", "v1", "pods").expect("a built-in resource")
+}
+
+/// The ConfigMap with the number `n`, as it is stored.
+pub(crate) fn config_map(n: usize, picked: bool) -> (&'static Resource, Value) {
+    let mut object = json!({
+        "metadata": {
+            "name": format!("object-{n:06}"),
+            "namespace": format!("ns-{}", n % NAMESPACES),
+            "labels": {"app": format!("app-{}", n % 50), "tier": "back"},
+        },
+        "data": {"key": "v".repeat(600), "other": "w".repeat(450)},
+    });
+    if picked {
+        object["metadata"]["labels"]["pick"] = json!("yes");
+    }
+    (config_maps(), prepared(config_maps(), object))
+}
+
+/// The Pod with the number `n`, running, as it is stored.
+pub(crate) fn pod(n: usize, picked: bool) -> (&'static Resource, Value) {
+    let seeded = objects::pod(n as u64, 20);
+    let mut object: Value = serde_json::from_slice(&seeded.body).expect("JSON");
+    let status: Value = serde_json::from_slice(&seeded.status).expect("JSON");
+    if picked {
+        object["metadata"]["labels"]["pick"] = json!("yes");
+    }
+    let mut object = prepared(pods(), object);
+    object["status"] = status["status"].clone();
+    resources::canonicalize(pods(), &mut object);
+    (pods(), object)
+}
+
+fn prepared(resource: &'static Resource, mut object: Value) -> Value {
+    let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
+    let context = Context {
+        now_s: CREATED_S,
+        namespace: namespace.as_deref(),
+        name: None,
+    };
+    resources::prepare_create(resource, &mut object, &context).expect("a valid object");
+    object
+}
