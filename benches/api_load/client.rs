@@ -89,12 +89,7 @@ impl Question {
         self
     }
 
-    pub(crate) fn write(
-        method: http::Method,
-        path: String,
-        content_type: &'static str,
-        body: Bytes,
-    ) -> Self {
+    pub(crate) fn write(method: http::Method, path: String, content_type: &'static str, body: Bytes) -> Self {
         Self {
             method,
             content_type: Some(content_type),

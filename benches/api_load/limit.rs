@@ -140,7 +140,12 @@ fn answer(shared: &Shared, uri: &http::Uri) -> Response {
         let sent = *events.borrow_and_update();
         let event = shared.event.lock().expect("no panic").clone();
         let changes = futures_of(events);
-        return Response::new(Body::stream(Events { changes, sent, due: sent, event }));
+        return Response::new(Body::stream(Events {
+            changes,
+            sent,
+            due: sent,
+            event,
+        }));
     }
     let body = shared.body.lock().expect("no panic");
     Response::new(match body.as_slice() {

@@ -22,7 +22,7 @@ mod dataset;
 mod limit;
 mod measure;
 #[path = "../../src/cli/seed/objects.rs"]
-#[allow(dead_code, reason = "the seed command uses more of it")]
+#[allow(dead_code, unused_imports, reason = "the seed command and its tests use more of it")]
 mod objects;
 mod reads;
 mod report;
@@ -92,7 +92,14 @@ fn main() {
         println!("{}", row.markdown());
         rows.push(row);
     };
-    reads::run(&runtime, &scenarios, &transports, arguments.objects as usize, effort, &mut tell);
+    reads::run(
+        &runtime,
+        &scenarios,
+        &transports,
+        arguments.objects as usize,
+        effort,
+        &mut tell,
+    );
     for name in writes {
         for transport in &transports {
             tell(writes::run(&runtime, name, *transport, effort));
@@ -105,7 +112,10 @@ fn main() {
 }
 
 fn wanted(arguments: &Arguments, name: &str) -> bool {
-    arguments.scenario.as_ref().is_none_or(|part| name.contains(part.as_str()))
+    arguments
+        .scenario
+        .as_ref()
+        .is_none_or(|part| name.contains(part.as_str()))
 }
 
 /// Figures from a busy machine mislead; ratios less so, because server and limit take turns.

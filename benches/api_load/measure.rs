@@ -99,6 +99,7 @@ pub(crate) async fn read(
         limit,
         transport,
         effort,
+        ..
     } = sides;
     let mut ours = Load::connect(server, transport, clients).await;
     let body = ours.first().read(question).await;
@@ -122,7 +123,11 @@ pub(crate) async fn read(
         }
     }
     for batch in us.iter().chain(&them) {
-        assert_eq!(batch.bytes, (bytes * requests) as u64, "{name}: an answer of another length");
+        assert_eq!(
+            batch.bytes,
+            (bytes * requests) as u64,
+            "{name}: an answer of another length"
+        );
     }
     Row {
         name: name.to_owned(),
@@ -136,7 +141,9 @@ pub(crate) async fn read(
         limit_rate: Some(median(them.iter().map(Batch::rate))),
         limit_latency: Some(Latency::of(them.iter().flat_map(|batch| batch.took.iter().copied()))),
         limit_cpu_us: Some(median(them.iter().map(Batch::cpu_us))),
-        cpu_share: Some(median(us.iter().zip(&them).map(|(us, them)| them.cpu_us() / us.cpu_us()))),
+        cpu_share: Some(median(
+            us.iter().zip(&them).map(|(us, them)| them.cpu_us() / us.cpu_us()),
+        )),
         rate_share: Some(median(us.iter().zip(&them).map(|(us, them)| us.rate() / them.rate()))),
         fdatasync: None,
     }

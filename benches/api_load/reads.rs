@@ -89,7 +89,13 @@ pub(crate) fn scenarios(objects: usize) -> Vec<Scenario> {
             Question::get("/api/v1/configmaps?labelSelector=pick%3Dyes"),
             Expected::Count(PICKED),
         );
-        add(format!("list_table 1k, {state}"), on, 4, list().accept(TABLE), Expected::Count(SMALL));
+        add(
+            format!("list_table 1k, {state}"),
+            on,
+            4,
+            list().accept(TABLE),
+            Expected::Count(SMALL),
+        );
         add(
             format!("list_metadata 1k, {state}"),
             on,
@@ -99,7 +105,13 @@ pub(crate) fn scenarios(objects: usize) -> Vec<Scenario> {
         );
     }
     let selector = || Question::get("/api/v1/pods?labelSelector=pick%3Dyes");
-    add("pods_selector 100 of 1k, shelved".into(), On::PodsShelved, 4, selector(), Expected::Count(PICKED));
+    add(
+        "pods_selector 100 of 1k, shelved".into(),
+        On::PodsShelved,
+        4,
+        selector(),
+        Expected::Count(PICKED),
+    );
     add(
         "pods_table 1k, shelved".into(),
         On::PodsShelved,
@@ -122,7 +134,10 @@ pub(crate) fn scenarios(objects: usize) -> Vec<Scenario> {
             selector(),
             Expected::Count(PICKED),
         );
-        let node = dataset::pod(0, false).1["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        let node = dataset::pod(0, false).1["spec"]["nodeName"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         add(
             format!("pods_field_selector node of {thousands}k, {state}"),
             on,
@@ -130,7 +145,10 @@ pub(crate) fn scenarios(objects: usize) -> Vec<Scenario> {
             Question::get(format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")),
             Expected::Some,
         );
-        let namespace = dataset::pod(0, false).1["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        let namespace = dataset::pod(0, false).1["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         add(
             format!("pods_namespace 1/20 of {thousands}k, {state}"),
             on,

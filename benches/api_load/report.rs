@@ -19,7 +19,9 @@ impl Latency {
         took.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let index = (took.len() as f64 * share) as usize;
-            took.get(index.min(took.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+            took.get(index.min(took.len().saturating_sub(1)))
+                .copied()
+                .unwrap_or(f64::NAN)
         };
         Self {
             p50_us: at(0.5),

@@ -43,7 +43,9 @@ pub(crate) fn run(runtime: &tokio::runtime::Runtime, name: &str, transport: Tran
         for number in 0..20 {
             let body = Bytes::from(objects::namespace(number).to_string());
             let mut client = Client::connect(&served.target, transport).await;
-            client.ask(&Question::write(Method::POST, "/api/v1/namespaces".into(), JSON, body)).await;
+            client
+                .ask(&Question::write(Method::POST, "/api/v1/namespaces".into(), JSON, body))
+                .await;
         }
         match name {
             "create ConfigMap, lone" => create(name, &served, transport, effort, 1, config_map).await,
@@ -261,7 +263,9 @@ async fn fan_out(name: &str, served: &Served, transport: Transport, effort: Effo
         limit_rate: Some(bare.rate),
         limit_latency: Some(bare.latency),
         limit_cpu_us: Some(bare.cpu_us),
-        cpu_share: Some(median(us.iter().zip(&them).map(|(us, them)| them.cpu_us() / us.cpu_us()))),
+        cpu_share: Some(median(
+            us.iter().zip(&them).map(|(us, them)| them.cpu_us() / us.cpu_us()),
+        )),
         rate_share: Some(median(us.iter().zip(&them).map(|(us, them)| us.rate() / them.rate()))),
         fdatasync: None,
         ..row(name, transport, WATCHERS, event_len, &us, Vec::new())
@@ -293,7 +297,12 @@ impl Watcher {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 return self.buffer.split_to(end + 1).freeze();
             }
-            let frame = self.body.frame().await.expect("a watch that goes on").expect("intact frames");
+            let frame = self
+                .body
+                .frame()
+                .await
+                .expect("a watch that goes on")
+                .expect("intact frames");
             if let Ok(data) = frame.into_data() {
                 self.buffer.extend_from_slice(&data);
             }
@@ -302,6 +311,9 @@ impl Watcher {
 
     /// Reads what was there before.
     async fn until_quiet(&mut self) {
-        while tokio::time::timeout(Duration::from_millis(50), self.next()).await.is_ok() {}
+        while tokio::time::timeout(Duration::from_millis(50), self.next())
+            .await
+            .is_ok()
+        {}
     }
 }
