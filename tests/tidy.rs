@@ -136,8 +136,6 @@ fn unsafe_code_lives_in_the_map_alone() {
             }
         }
     }
-    // A counting allocator cannot be written without it; it runs in a test binary alone.
-    found.retain(|place| !place.starts_with("tests/allocations.rs:"));
     none("unsafe code outside src/store/map.rs", &found);
 }
 
