@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::FieldError;
 use super::core::pod_spec::default_pod_spec;
+use super::core::pod_warnings::warn_pod_spec;
 use super::edit::{default_at, items_mut, object_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, integer, list, text};
@@ -34,6 +35,7 @@ pub(super) const KINDS: &[Kind] = &[
             check_rollout(set, "spec.updateStrategy", &["RollingUpdate", "OnDelete"], errors);
         })
         .validate_update(selector_stays)
+        .warnings(template_warnings)
         .status_keeps_labels(),
     Kind::new("deployments.apps")
         .cells(|row| {
@@ -54,6 +56,7 @@ pub(super) const KINDS: &[Kind] = &[
             check_counters(new, &["updatedReplicas", "readyReplicas", "availableReplicas"], errors);
         })
         .annotations_count_as_changes()
+        .warnings(template_warnings)
         .status_keeps_labels(),
     Kind::new("replicasets.apps")
         .cells(|row| {
@@ -78,6 +81,7 @@ pub(super) const KINDS: &[Kind] = &[
                 errors,
             );
         })
+        .warnings(template_warnings)
         .status_keeps_labels(),
     Kind::new("statefulsets.apps")
         .cells(|row| {
@@ -101,8 +105,13 @@ pub(super) const KINDS: &[Kind] = &[
         .validate_status(|_, new, errors| {
             check_counters(new, &["readyReplicas", "currentReplicas", "updatedReplicas"], errors);
         })
+        .warnings(template_warnings)
         .status_keeps_labels(),
 ];
+
+fn template_warnings(workload: &Value) -> Vec<String> {
+    warn_pod_spec(&At::root(workload).get("spec.template.spec"))
+}
 
 fn selector_stays(old: &Value, new: &Value, _: Option<&str>, errors: &mut Vec<FieldError>) {
     immutable(old, new, "spec.selector", errors);

@@ -44,6 +44,7 @@ pub struct Resource {
 
 /// What writes of a kind follow.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools)] // independent columns of a table of facts
 pub struct Strategy {
     /// Which names objects may have.
     pub name_rule: NameRule,

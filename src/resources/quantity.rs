@@ -86,9 +86,9 @@ impl Quantity {
         let nanos = match suffixes {
             Suffixes::Binary => {
                 let scale = 1_i128 << (10 * binary_steps);
-                scaled(whole, fraction, 0, scale)?
+                scaled(whole, fraction, 0, scale)
             }
-            _ => scaled(whole, fraction, exponent, 1)?,
+            _ => scaled(whole, fraction, exponent, 1),
         };
         let nanos = nanos.min(UNITS_MAX * NANOS);
         Some(Quantity {
@@ -172,19 +172,19 @@ fn suffix_of(suffix: &str) -> Option<(Suffixes, u32, i32)> {
 }
 
 /// The number in nanos, rounded up; beyond the largest quantity any value above it may come back.
-fn scaled(whole: &str, fraction: &str, exponent: i32, scale: i128) -> Option<i128> {
+fn scaled(whole: &str, fraction: &str, exponent: i32, scale: i128) -> i128 {
     let whole = whole.trim_start_matches('0');
     let fraction = fraction.trim_end_matches('0');
     if whole.is_empty() && fraction.is_empty() {
-        return Some(0);
+        return 0;
     }
     if whole.len() > DIGITS_MAX || fraction.len() > 1000 || exponent.abs() > 1000 {
         // Far outside what can be told apart.
-        return Some(if whole.is_empty() || exponent < 0 {
+        return if whole.is_empty() || exponent < 0 {
             1
         } else {
             UNITS_MAX * NANOS
-        });
+        };
     }
     // Digits times ten to the power `shift` are nanos.
     let mut digits: String = [whole, fraction].concat();
@@ -196,7 +196,7 @@ fn scaled(whole: &str, fraction: &str, exponent: i32, scale: i128) -> Option<i12
             shift += 1;
         }
         if shift < 0 {
-            return Some(1);
+            return 1;
         }
     }
     let mut value: i128 = 0;
@@ -206,20 +206,20 @@ fn scaled(whole: &str, fraction: &str, exponent: i32, scale: i128) -> Option<i12
             .and_then(|value| value.checked_add(i128::from(digit - b'0')))
         {
             Some(value) => value,
-            None => return Some(UNITS_MAX * NANOS),
+            None => return UNITS_MAX * NANOS,
         };
     }
     value = value.saturating_add(i128::from(rest)).saturating_mul(scale);
     for _ in 0..shift.max(0) {
         value = value.saturating_mul(10);
         if value >= UNITS_MAX * NANOS {
-            return Some(UNITS_MAX * NANOS);
+            return UNITS_MAX * NANOS;
         }
     }
     for _ in shift..0 {
         value = value / 10 + i128::from(value % 10 != 0);
     }
-    Some(value)
+    value
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ fn unlike(path: &str, expected: &Value, got: &Value) -> Option<String> {
                 }
             }
             let extra = b.keys().find(|name| {
-                !a.contains_key(*name) && !(path.is_empty() && matches!(name.as_str(), "kind" | "apiVersion"))
+                !(a.contains_key(*name) || path.is_empty() && matches!(name.as_str(), "kind" | "apiVersion"))
             });
             extra.map(|name| format!("{path}.{name} is {} but should not be there", b[name]))
         }

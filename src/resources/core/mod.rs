@@ -3,8 +3,10 @@
 mod data_rules;
 mod nodes;
 pub(super) mod other_rules;
+mod pod_placement;
 pub(super) mod pod_rules;
 pub(super) mod pod_spec;
+pub(super) mod pod_warnings;
 mod pods;
 pub(super) mod service_rules;
 mod services;
@@ -250,9 +252,9 @@ fn resource_quotas(row: &mut Row<'_>) {
             .unwrap_or("0");
         let shown = format!("{name}: {used}/{}", hard.as_str().unwrap_or("0"));
         if name.starts_with("limits.") {
-            limits.push(shown)
+            limits.push(shown);
         } else {
-            requests.push(shown)
+            requests.push(shown);
         }
     }
     requests.sort();

@@ -173,6 +173,16 @@ const QUOTA_RESOURCES: &[&str] = &[
     "services.loadbalancers",
 ];
 
+const QUOTA_SCOPES: &[&str] = &[
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+];
+
 pub(super) fn quota(quota: &Value, errors: &mut Vec<FieldError>) {
     let hard = At::root(quota).get("spec.hard");
     for (name, amount) in hard.entries() {
@@ -204,18 +214,9 @@ pub(super) fn quota(quota: &Value, errors: &mut Vec<FieldError>) {
             errors.push(amount.invalid("must be an integer"));
         }
     }
-    const SCOPES: &[&str] = &[
-        "Terminating",
-        "NotTerminating",
-        "BestEffort",
-        "NotBestEffort",
-        "PriorityClass",
-        "CrossNamespacePodAffinity",
-        "VolumeAttributesClass",
-    ];
     let scopes = At::root(quota).get("spec.scopes");
     let has = |name: &str| scopes.items().any(|scope| scope.text() == name);
-    if scopes.items().any(|scope| !SCOPES.contains(&scope.text())) {
+    if scopes.items().any(|scope| !QUOTA_SCOPES.contains(&scope.text())) {
         errors.push(scopes.invalid("unsupported scope"));
     }
     if (has("Terminating") && has("NotTerminating")) || (has("BestEffort") && has("NotBestEffort")) {

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::pod_placement::check_placement;
 use super::pod_spec::CONTAINER_LISTS;
 use crate::resources::FieldError;
-use crate::resources::lookup::{boolean, text};
-use crate::resources::metadata;
+use crate::resources::lookup::boolean;
 use crate::resources::names::{qualified_name, subdomain};
 use crate::resources::quantity::Quantity;
-use crate::resources::validate::{At, label_selector};
+use crate::resources::validate::At;
 
 const ENV_NAME_RULE: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
@@ -44,7 +44,7 @@ pub(in crate::resources) fn check_pod_spec(spec: &At<'_>, errors: &mut Vec<Field
     }
     ports(spec, errors);
     check_volumes(&spec.get("volumes"), errors);
-    scheduling(spec, errors);
+    check_placement(spec, errors);
     host_and_security(spec, errors);
 }
 
@@ -278,9 +278,9 @@ fn resources(resources: &At<'_>, errors: &mut Vec<FieldError>) {
                     continue;
                 };
                 let wrong = if overcommits {
-                    (asked.nanos() > most.nanos()).then(|| "less than or equal to")
+                    (asked.nanos() > most.nanos()).then_some("less than or equal to")
                 } else {
-                    (asked.nanos() != most.nanos()).then(|| "equal to")
+                    (asked.nanos() != most.nanos()).then_some("equal to")
                 };
                 errors.extend(wrong.map(|how| {
                     let detail = format!("must be {how} {name} limit of {}", limit.text());
@@ -387,97 +387,6 @@ fn check_volumes(volumes: &At<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn scheduling(spec: &At<'_>, errors: &mut Vec<FieldError>) {
-    const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
-    let selector = spec.get("nodeSelector");
-    metadata::labels(Some(selector.value), &selector.field, errors);
-    for toleration in spec.get("tolerations").items() {
-        let (key, operator, effect) = (
-            toleration.get("key"),
-            toleration.get("operator"),
-            toleration.get("effect"),
-        );
-        if key.is_empty() {
-            if operator.text() != "Exists" {
-                let detail =
-                    "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-                errors.push(operator.invalid(detail));
-            }
-        } else {
-            key.check(qualified_name(key.text()), errors);
-        }
-        let value = toleration.get("value");
-        if operator.text() == "Exists" && !value.is_empty() {
-            let detail = "value must be empty when `operator` is 'Exists'";
-            errors.push(FieldError::invalid(&operator.field, value.value, detail));
-        }
-        if toleration.get("tolerationSeconds").present() && effect.text() != "NoExecute" {
-            errors.push(effect.invalid("effect must be 'NoExecute' when `tolerationSeconds` is set"));
-        }
-        effect.one_of(EFFECTS, errors);
-    }
-    for constraint in spec.get("topologySpreadConstraints").items() {
-        let skew = constraint.get("maxSkew");
-        if skew.integer().unwrap_or(0) <= 0 {
-            errors.push(skew.invalid("must be greater than zero"));
-        }
-        label_selector(&constraint.get("labelSelector"), errors);
-    }
-    affinity(&spec.get("affinity"), errors);
-}
-
-fn affinity(affinity: &At<'_>, errors: &mut Vec<FieldError>) {
-    let node = affinity.get("nodeAffinity");
-    for term in node
-        .get("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
-        .items()
-    {
-        node_selector_term(&term, errors);
-    }
-    for preferred in node.get("preferredDuringSchedulingIgnoredDuringExecution").items() {
-        weight(&preferred, errors);
-        node_selector_term(&preferred.get("preference"), errors);
-    }
-    for pods in ["podAffinity", "podAntiAffinity"] {
-        let pods = affinity.get(pods);
-        for term in pods.get("requiredDuringSchedulingIgnoredDuringExecution").items() {
-            label_selector(&term.get("labelSelector"), errors);
-        }
-        for preferred in pods.get("preferredDuringSchedulingIgnoredDuringExecution").items() {
-            weight(&preferred, errors);
-            label_selector(&preferred.get("podAffinityTerm.labelSelector"), errors);
-        }
-    }
-}
-
-fn weight(preferred: &At<'_>, errors: &mut Vec<FieldError>) {
-    let weight = preferred.get("weight");
-    if !(1..=100).contains(&weight.integer().unwrap_or(0)) {
-        errors.push(weight.invalid("must be in the range 1-100"));
-    }
-}
-
-fn node_selector_term(term: &At<'_>, errors: &mut Vec<FieldError>) {
-    for expression in term.get("matchExpressions").items() {
-        let values = expression.get("values");
-        match expression.get("operator").text() {
-            "In" | "NotIn" if values.is_empty() => {
-                errors.push(values.required("must be specified when `operator` is 'In' or 'NotIn'"));
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                errors.push(values.forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
-            }
-            "Gt" | "Lt" if values.value.as_array().is_none_or(|values| values.len() != 1) => {
-                errors.push(values.required("must be specified single value when `operator` is 'Lt' or 'Gt'"));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            _ => errors.push(expression.get("operator").invalid("not a valid selector operator")),
-        }
-        let key = expression.get("key");
-        key.check(qualified_name(key.text()), errors);
-    }
-}
-
 fn security(context: &At<'_>, errors: &mut Vec<FieldError>) {
     if boolean(context.value, "/allowPrivilegeEscalation") == Some(false)
         && boolean(context.value, "/privileged") == Some(true)
@@ -555,101 +464,5 @@ pub(in crate::resources) fn capitalized(value: &Value) -> Value {
         }
         Value::Array(list) => list.iter().map(capitalized).collect(),
         other => other.clone(),
-    }
-}
-
-/// Warnings about a spec that is fine but not what its author may think.
-pub(in crate::resources) fn warn_pod_spec(spec: &At<'_>) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for (name, entry) in spec.get("nodeSelector").entries() {
-        let instead = match name {
-            "beta.kubernetes.io/os" => "kubernetes.io/os",
-            "beta.kubernetes.io/arch" => "kubernetes.io/arch",
-            "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
-            "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
-            "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-            _ => continue,
-        };
-        let since = if name.starts_with("beta.kubernetes.io/os") || name.ends_with("arch") {
-            "v1.14"
-        } else {
-            "v1.17"
-        };
-        warnings.push(format!(
-            "{}: deprecated since {since}; use \"{instead}\" instead",
-            entry.field
-        ));
-    }
-    for constraint in spec.get("topologySpreadConstraints").items() {
-        let selector = constraint.get("labelSelector");
-        if !selector.present() {
-            warnings.push(format!(
-                "{}: a null labelSelector results in matching no pod",
-                selector.field
-            ));
-        }
-    }
-    for volume in spec.get("volumes").items() {
-        for (source, since) in [
-            ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
-            ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-            ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-            ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
-            ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-            ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-            ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
-            ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-        ] {
-            if volume.get(source).present() {
-                warnings.push(format!("{}.{source}: {since}", volume.field));
-            }
-        }
-    }
-    for list in CONTAINER_LISTS {
-        for container in spec.get(list).items() {
-            warn_container(&container, &mut warnings);
-        }
-    }
-    warnings
-}
-
-fn warn_container(container: &At<'_>, warnings: &mut Vec<String>) {
-    let mut names = HashSet::new();
-    for variable in container.get("env").items() {
-        let name = variable.get("name").text();
-        if !names.insert(name) {
-            warnings.push(format!(
-                "{}: hides previous definition of \"{name}\", which may be dropped when using apply",
-                variable.field
-            ));
-        }
-    }
-    let ports: Vec<At<'_>> = container.get("ports").items().collect();
-    let key = |port: &At<'_>| {
-        (
-            port.get("containerPort").integer(),
-            text(port.value, "/protocol").to_owned(),
-            port.get("hostPort").integer(),
-        )
-    };
-    for (i, port) in ports.iter().enumerate() {
-        if let Some(first) = ports[..i].iter().find(|other| key(other) == key(port)) {
-            warnings.push(format!(
-                "{}: duplicate port definition with {}",
-                port.field, first.field
-            ));
-        }
-    }
-    for part in ["limits", "requests"] {
-        for (name, entry) in container.get("resources").get(part).entries() {
-            let fraction = Quantity::parse(entry.text()).is_some_and(|q| q.nanos() % 1_000_000_000 != 0);
-            if fraction && matches!(name, "memory" | "ephemeral-storage") {
-                warnings.push(format!(
-                    "{}: fractional byte value \"{}\" is invalid, must be an integer",
-                    entry.field,
-                    entry.text()
-                ));
-            }
-        }
     }
 }

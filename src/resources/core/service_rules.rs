@@ -62,10 +62,8 @@ fn ports(all: &At<'_>, errors: &mut Vec<FieldError>) {
         }
         let target = port.get("targetPort");
         match target.value {
-            Value::Number(_) => {
-                if !(1..=65535).contains(&target.integer().unwrap_or(0)) {
-                    errors.push(target.invalid("must be between 1 and 65535, inclusive"));
-                }
+            Value::Number(_) if !(1..=65535).contains(&target.integer().unwrap_or(0)) => {
+                errors.push(target.invalid("must be between 1 and 65535, inclusive"));
             }
             Value::String(name) => target.check(port_name(name), errors),
             _ => {}

@@ -128,27 +128,16 @@ impl Walk<'_> {
             field: self.path.clone(),
         };
         let errors = &mut *self.errors;
+        let integer = at.integer();
         match (rule, value) {
-            (Rule::Required(detail), _) => {
-                if at.is_empty() || at.integer() == Some(0) {
-                    errors.push(at.required(detail));
-                }
-            }
-            (Rule::Present(detail), _) => {
-                if !at.present() {
-                    errors.push(at.required(detail));
-                }
-            }
+            (Rule::Required(detail), _) if at.is_empty() || integer == Some(0) => errors.push(at.required(detail)),
+            (Rule::Present(detail), Value::Null) => errors.push(at.required(detail)),
             (Rule::OneOf(supported), _) => at.one_of(supported, errors),
-            (Rule::AtLeast(least), Value::Number(_)) => {
-                if at.integer().is_some_and(|integer| integer < *least) {
-                    errors.push(at.invalid(format_args!("must be greater than or equal to {least}")));
-                }
+            (Rule::AtLeast(least), _) if integer.is_some_and(|integer| integer < *least) => {
+                errors.push(at.invalid(format_args!("must be greater than or equal to {least}")));
             }
-            (Rule::Between(low, high), Value::Number(_)) => {
-                if at.integer().is_some_and(|integer| integer < *low || integer > *high) {
-                    errors.push(at.invalid(format_args!("must be between {low} and {high}, inclusive")));
-                }
+            (Rule::Between(low, high), _) if integer.is_some_and(|integer| !(*low..=*high).contains(&integer)) => {
+                errors.push(at.invalid(format_args!("must be between {low} and {high}, inclusive")));
             }
             (Rule::Between(..), Value::Array(_)) => {
                 for item in at.items() {
@@ -159,18 +148,14 @@ impl Walk<'_> {
                     .apply(rule, item.value);
                 }
             }
-            (Rule::Mode, Value::Number(_)) => {
-                if at.integer().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-                    errors.push(at.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
-                }
+            (Rule::Mode, _) if integer.is_some_and(|mode| !(0..=0o777).contains(&mode)) => {
+                errors.push(at.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
             }
             (Rule::Label, Value::String(text)) if !text.is_empty() => at.check(names::label(text), errors),
             (Rule::Subdomain, Value::String(text)) if !text.is_empty() => at.check(names::subdomain(text), errors),
             (Rule::QualifiedName, Value::String(text)) => at.check(names::qualified_name(text), errors),
-            (Rule::NoBackStep, Value::String(text)) => {
-                if text.split('/').any(|step| step == "..") {
-                    errors.push(at.invalid("must not contain '..'"));
-                }
+            (Rule::NoBackStep, Value::String(text)) if text.split('/').any(|step| step == "..") => {
+                errors.push(at.invalid("must not contain '..'"));
             }
             (Rule::Address, Value::String(text)) if !text.is_empty() => {
                 errors.extend(super::ip(text).map(|what| at.invalid(what)));
