@@ -33,7 +33,8 @@ pub struct Options {
     pub segment_bytes: u32,
     /// Bytes of the first log segment of a new store.
     pub segment_bytes_first: u32,
-    /// Bytes at which a shelf part is closed and the next begun.
+    /// Bytes at which a shelf part is closed and the next begun. A part is built in memory: with 16 MiB, loading 100,000
+    /// objects of 3 KiB peaked at 55 MiB of private memory and kept 43, with 8 MiB at 34 and 33; lists are as fast.
     pub part_bytes: u64,
     /// A resource is shelved when its delta has this many bytes in the log, and at least a quarter of its shelf ...
     pub shelve_min_bytes: u64,
@@ -64,7 +65,7 @@ impl Default for Options {
             history_bytes_min: 64 << 20,
             segment_bytes: 64 << 20,
             segment_bytes_first: 1 << 20,
-            part_bytes: 16 << 20,
+            part_bytes: 8 << 20,
             shelve_min_bytes: 256 << 10,
             shelve_quiet: Duration::from_secs(1),
             shelve_step_bytes: 1 << 20,

@@ -1,6 +1,6 @@
 //! The files of a stopped server, read without an engine: what the manifest names, checked as it is read.
 //!
-//! One file is in memory at a time (a segment is at most 64 MiB, a shelf part about 16 MiB), and of the log's objects
+//! One file is in memory at a time (a segment is at most 64 MiB, a shelf part about 8 MiB), and of the log's objects
 //! only where they lie.
 
 use std::collections::BTreeMap;
