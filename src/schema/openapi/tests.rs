@@ -164,23 +164,11 @@ fn operations_are_called_by_their_place() {
     }
 }
 
+/// What a server keeps once kubectl of every age has asked for everything.
 #[test]
-#[ignore = "writes the documents to a folder, for a look with other tools: FLATKUBE_OPENAPI_OUT=dir"]
-fn write_documents() {
-    let Some(out) = std::env::var_os("FLATKUBE_OPENAPI_OUT").map(std::path::PathBuf::from) else {
-        return;
-    };
-    let mut total = 0;
-    let mut put = |name: &str, document: &Document| {
-        println!("{name}: {} bytes, {} compressed", document.length, document.gzip.len());
-        total += document.gzip.len();
-        std::fs::write(out.join(name), document.plain()).unwrap();
-    };
-    for key in V3.keys() {
-        put(&format!("v3-{}.json", key.replace('/', "_")), &v3(key).unwrap());
-    }
-    put("v2.json", &v2_json());
-    put("v2.pb", &v2_protobuf());
-    std::fs::write(out.join("v3-index.json"), v3_index()).unwrap();
-    println!("all compressed: {total} bytes");
+fn cached_documents_are_small() {
+    let kept = v2_json().gzip.len() + v2_protobuf().gzip.len();
+    assert!(kept < 600_000, "{kept} bytes of version 2");
+    let kept = v3("api/v1").map_or(0, |document| document.gzip.len());
+    assert!((50_000..150_000).contains(&kept), "{kept} bytes of api/v1");
 }
