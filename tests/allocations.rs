@@ -95,11 +95,8 @@ fn count(folder: &Path, objects: usize) -> [AllocationInfo; 4] {
     assert_eq!(found, RARE);
     let key = format!("namespace/object-{:06}", objects / 2);
     let get = measure(|| {
-        assert!(
-            view.get("things", &key)
-                .expect("sound")
-                .is_some_and(|object| object.is_shelved())
-        )
+        let object = view.get("things", &key).expect("sound");
+        assert!(object.is_some_and(|object| object.is_shelved()));
     });
     store.close();
     [opened, all, rare, get]
@@ -117,7 +114,7 @@ fn what_is_kept_does_not_grow_with_the_number_of_shelved_objects() {
     println!("opened {opened:?}\nall {all:?}\nrare {rare:?}\nget {get:?}");
     // Ten times the objects: a few more shelf parts, but nothing for an object.
     let grown = opened.1.bytes_current - opened.0.bytes_current;
-    assert!(grown < 16 << 10, "opened with {} bytes more: {opened:?}", grown);
+    assert!(grown < 16 << 10, "opened with {grown} bytes more: {opened:?}");
     // A walk allocates for its runs at most, never for an object.
     let runs = (MANY / 500) as u64;
     assert!(all.1.count_total <= 2 * runs, "a walk over all: {all:?}");

@@ -110,7 +110,7 @@ fn manifest(namespace: &str, number: usize) -> Value {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
             "name": format!("pod-{number:02}"), "namespace": namespace,
-            "labels": { "tier": if number % 3 == 0 { "web" } else { "db" }, "number": number.to_string() },
+            "labels": { "tier": if number.is_multiple_of(3) { "web" } else { "db" }, "number": number.to_string() },
         },
         "spec": { "nodeName": format!("node-{}", number % 4), "containers": [{ "name": "main", "image": "main:1" }] },
     })
@@ -170,6 +170,9 @@ fn same(found: &[u8], expected: &[u8], what: &str) {
     );
 }
 
+/// Which Pods a list should hold.
+type Chosen<'a> = Box<dyn Fn(&Unreadable) -> bool + 'a>;
+
 /// Every way to ask for what is there now.
 async fn read_all(address: SocketAddr, pods: &[Unreadable], stage: &str) {
     let mut sorted: Vec<&Unreadable> = pods.iter().collect();
@@ -194,7 +197,6 @@ async fn read_all(address: SocketAddr, pods: &[Unreadable], stage: &str) {
     }
 
     // Lists and selections.
-    type Chosen<'a> = Box<dyn Fn(&Unreadable) -> bool + 'a>;
     let cases: Vec<(&str, Chosen<'_>)> = vec![
         ("/api/v1/pods", Box::new(|_| true)),
         ("/api/v1/namespaces/one/pods", Box::new(|pod| pod.namespace == "one")),
@@ -295,7 +297,7 @@ async fn read_all(address: SocketAddr, pods: &[Unreadable], stage: &str) {
                         .next()
                         .expect("a token")
                         .replace('+', "%2B")
-                        .replace('=', "%3D")
+                        .replace('=', "%3D");
                 }
                 None => break,
             }

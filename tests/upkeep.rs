@@ -100,7 +100,8 @@ async fn page(address: SocketAddr, done: Arc<AtomicBool>) -> (u64, u64) {
             let list = answer.json();
             assert_eq!(revision(&list), shown, "pages of different revisions");
             items.extend_from_slice(list["items"].as_array().expect("items"));
-            next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            next.clear();
+            next.push_str(list["metadata"]["continue"].as_str().unwrap_or_default());
         }
         let path = format!("{COLLECTION}?resourceVersion={shown}&resourceVersionMatch=Exact");
         let exact = client.get(&path, JSON).await.expect("connected");
