@@ -180,7 +180,7 @@ fn finalizers(object: &Value, errors: &mut Vec<FieldError>) {
         errors.extend(
             wrong
                 .into_iter()
-                .map(|what| FieldError::invalid_text(&field, finalizer, what)),
+                .map(|what| FieldError::invalid_text("metadata.finalizers", finalizer, what)),
         );
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";

@@ -232,3 +232,38 @@ fn a_canonical_object_is_its_own_canonical_form() {
         assert_eq!(unlike("", answer, &object), None, "{}", recorded["from"]);
     }
 }
+
+/// Prints how long a write's preparation takes; run with `--release -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn how_long_a_pod_takes() {
+    let pods = find("", "v1", "pods").unwrap();
+    let line = include_str!("testdata/creates.jsonl")
+        .lines()
+        .find(|line| line.contains("tables/pods-basic.json#0"));
+    let recorded: Value = serde_json::from_str(line.unwrap()).unwrap();
+    let context = Context {
+        now_s: 1_767_300_000,
+        namespace: Some("space"),
+        name: None,
+    };
+    let rounds = 5_000_u32;
+    let mut prepared = Value::Null;
+    let start = std::time::Instant::now();
+    for _ in 0..rounds {
+        prepared = recorded["body"].clone();
+        prepare_create(pods, &mut prepared, &context).unwrap();
+    }
+    println!("prepare_create of a Pod: {:?}", start.elapsed() / rounds);
+    let start = std::time::Instant::now();
+    for _ in 0..rounds {
+        std::hint::black_box(super::encode(pods, &prepared).unwrap());
+    }
+    println!("encode of a Pod: {:?}", start.elapsed() / rounds);
+    let start = std::time::Instant::now();
+    for _ in 0..rounds {
+        let mut changed = prepared.clone();
+        super::prepare_update(pods, Some("status"), &prepared, &mut changed, &context).unwrap();
+    }
+    println!("prepare_update of a Pod's status: {:?}", start.elapsed() / rounds);
+}

@@ -411,13 +411,8 @@ fn without_what_may_change(old: &Value, pod: &Value) -> Value {
         }
     }
     remove_at(&mut spec, "", "activeDeadlineSeconds");
-    let before = list(old, "/spec/tolerations");
-    if before
-        .iter()
-        .all(|toleration| list(pod, "/spec/tolerations").contains(toleration))
-    {
-        remove_at(&mut spec, "", "tolerations");
-    }
+    // They have a rule and a message of their own.
+    remove_at(&mut spec, "", "tolerations");
     // A gate may be taken away, and while there are any, the Pod is not bound to where it may run.
     let gates = list(old, "/spec/schedulingGates");
     if list(pod, "/spec/schedulingGates")

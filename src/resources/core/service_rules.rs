@@ -32,6 +32,14 @@ pub(super) fn service(service: &Value, errors: &mut Vec<FieldError>) {
     if policy.text() == "RequireDualStack" && !headless {
         errors.push(policy.invalid("this cluster is not configured for dual-stack services"));
     }
+    for family in spec.get("ipFamilies").items() {
+        match family.text() {
+            "IPv4" => {}
+            "IPv6" if headless => {}
+            "IPv6" => errors.push(family.invalid("not configured on this cluster")),
+            _ => errors.push(family.not_supported(&["IPv4", "IPv6"])),
+        }
+    }
     let addresses = spec.get("clusterIPs");
     for address in addresses
         .items()
