@@ -12,6 +12,7 @@ use super::row::Row;
 use super::validate::{At, immutable};
 use super::workload_rules::{
     check_counters, check_restarts, check_rollout, check_selector, check_stateful_set_change, check_template,
+    check_template_labels,
 };
 
 pub(super) const KINDS: &[Kind] = &[
@@ -94,7 +95,8 @@ pub(super) const KINDS: &[Kind] = &[
         .defaults(stateful_set_defaults)
         .validate(|set, errors| {
             check_selector(set, "statefulset", errors);
-            check_template(set, "spec.template", errors);
+            // Volumes of the template come from the claims; its Pods are checked when they are made.
+            check_template_labels(set, "spec.template", errors);
             check_restarts(set, errors);
         })
         .validate_update(|old, new, subresource, errors| {

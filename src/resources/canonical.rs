@@ -52,7 +52,8 @@ fn structure(schema: Schema<'_>, fields: &mut Map<String, Value>, depth: usize) 
                 (_, Some(Zero::Kept)) => false,
                 (value, Some(Zero::Omitted)) => is_zero(value),
                 (Value::String(text), _) => text.is_empty() && (has_default || !always_written(field)),
-                (Value::Array(list), _) => list.is_empty() && !field.required(),
+                // An empty list is stored as none, so that a field that is always written becomes `null`.
+                (Value::Array(list), _) => list.is_empty(),
                 (Value::Object(map), _) => map.is_empty() && !field.required() && matches!(field.ty(), Type::Map(_)),
                 _ => false,
             };

@@ -233,6 +233,35 @@ fn a_canonical_object_is_its_own_canonical_form() {
     }
 }
 
+#[test]
+fn a_stateful_set_mounts_the_volumes_of_its_claims() {
+    let sets = find("apps", "v1", "statefulsets").unwrap();
+    let mut set = json!({"metadata": {"name": "db"}, "spec": {
+        "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+        "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [
+            {"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/d"}]}
+        ]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}
+        }}]
+    }});
+    let context = Context {
+        now_s: 1_767_300_000,
+        namespace: Some("space"),
+        name: None,
+    };
+    prepare_create(sets, &mut set, &context).unwrap();
+    let claim = &set["spec"]["volumeClaimTemplates"][0];
+    assert_eq!(
+        (&claim["kind"], &claim["status"]["phase"]),
+        (&json!("PersistentVolumeClaim"), &json!("Pending"))
+    );
+    let again = set.clone();
+    let mut same = set;
+    super::prepare_update(sets, None, &again, &mut same, &context).unwrap();
+    assert_eq!(same, again, "a write that changes nothing changes nothing");
+}
+
 /// Prints how long a write's preparation takes; run with `--release -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]

@@ -12,6 +12,12 @@ use super::validate::{At, label_selector, selects};
 pub(super) fn check_template(workload: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let template = At::root(workload).get(path);
     check_pod_spec(&template.get("spec"), errors);
+    check_template_labels(workload, path, errors);
+}
+
+/// Checks the labels of the Pod template at that path.
+pub(super) fn check_template_labels(workload: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let template = At::root(workload).get(path);
     metadata::labels(
         Some(template.get("metadata.labels").value),
         &format!("{path}.labels"),
