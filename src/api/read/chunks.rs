@@ -12,7 +12,7 @@ use crate::api::body::Body;
 /// From this length on a piece is sent as its own frame instead of being copied, in bytes.
 pub(super) const SLICE_LEN_MIN: usize = 16 * 1024;
 /// What gathered pieces are sent in, in bytes. hyper holds at most a few of them for one answer.
-pub(super) const CHUNK_LEN: usize = 64 * 1024;
+pub(super) const CHUNK_LEN: usize = 96 * 1024;
 /// The first allocation for an answer, because most answers are small.
 const FIRST_LEN: usize = 4 * 1024;
 

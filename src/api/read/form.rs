@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use flatkube_format::sidecar::{self, ArchivedSidecar, digits};
+use flatkube_format::sidecar::{self, ArchivedSidecar, digit_count, digits};
 
 use super::chunks::{Chunks, SLICE_LEN_MIN};
 use crate::api::body::BodyError;
@@ -145,15 +145,16 @@ impl Form {
         out: &mut Chunks,
     ) -> Result<(), BodyError> {
         match what {
-            What::Item => self.write_object(b"{", object, revision, out),
-            What::Whole => self.write_object(self.head.as_bytes(), object, revision, out),
-            What::Partial(version) => write_partial(version, object, revision, out),
+            What::Item => self.write_object(None, object, revision, out),
+            What::Whole => self.write_object(Some(self.head.as_bytes()), object, revision, out),
+            What::Partial(version) => write_partial(version, object, object.sidecar()?, revision, out),
             What::Row(version, include) => {
-                self.write_cells(object, revision, now_s, out)?;
+                let sidecar = object.sidecar()?;
+                self.write_cells(object, sidecar, revision, now_s, out)?;
                 match include {
                     Include::None => out.copy(b"null"),
-                    Include::Metadata => write_partial(version, object, revision, out)?,
-                    Include::Object => self.write_object(self.head.as_bytes(), object, revision, out)?,
+                    Include::Metadata => write_partial(version, object, sidecar, revision, out)?,
+                    Include::Object => self.write_object(Some(self.head.as_bytes()), object, revision, out)?,
                 }
                 out.copy(b"}");
                 Ok(())
@@ -161,20 +162,27 @@ impl Form {
         }
     }
 
-    /// `head` stands for the object's opening brace.
-    fn write_object(&self, head: &[u8], object: &Object, revision: u64, out: &mut Chunks) -> Result<(), BodyError> {
+    /// `head`, if given, stands for the object's opening brace.
+    fn write_object(
+        &self,
+        head: Option<&[u8]>,
+        object: &Object,
+        revision: u64,
+        out: &mut Chunks,
+    ) -> Result<(), BodyError> {
+        let (head, skip) = head.map_or((&b""[..], 0), |head| (head, 1));
         if let Some(conversion) = self.conversion {
             let (before, behind) = object.json_around_revision()?;
             let stored = [before, digits(revision).as_bytes(), behind].concat();
             let json = converted::convert(conversion, &stored)?;
             out.copy(head);
-            out.copy(json.get(1..).unwrap_or_default());
+            out.copy(json.get(skip..).unwrap_or_default());
             return Ok(());
         }
         if revision != object.revision() {
             let (before, behind) = object.json_around_revision()?;
             out.copy(head);
-            out.copy(before.get(1..).unwrap_or_default());
+            out.copy(before.get(skip..).unwrap_or_default());
             out.copy(digits(revision).as_bytes());
             out.copy(behind);
             return Ok(());
@@ -183,17 +191,23 @@ impl Form {
         if json.len() < SLICE_LEN_MIN {
             let buffer = out.buffer(head.len() + json.len());
             buffer.extend_from_slice(head);
-            buffer.extend_from_slice(json.get(1..).unwrap_or_default());
+            buffer.extend_from_slice(json.get(skip..).unwrap_or_default());
         } else {
             out.copy(head);
-            out.slice(object.json_bytes()?.slice(1..));
+            out.slice(object.json_bytes()?.slice(skip..));
         }
         Ok(())
     }
 
     /// `{"cells":[…],"object":`
-    fn write_cells(&self, object: &Object, revision: u64, now_s: i64, out: &mut Chunks) -> Result<(), BodyError> {
-        let sidecar = object.sidecar()?;
+    fn write_cells(
+        &self,
+        object: &Object,
+        sidecar: &ArchivedSidecar,
+        revision: u64,
+        now_s: i64,
+        out: &mut Chunks,
+    ) -> Result<(), BodyError> {
         if sidecar.layout.to_native() == self.layout {
             write_cells(sidecar, revision, now_s, out);
             return Ok(());
@@ -217,15 +231,30 @@ fn write_cells(sidecar: &ArchivedSidecar, revision: u64, now_s: i64, out: &mut C
     buffer.extend_from_slice(br#","object":"#);
 }
 
-fn write_partial(version: MetaVersion, object: &Object, revision: u64, out: &mut Chunks) -> Result<(), BodyError> {
+fn write_partial(
+    version: MetaVersion,
+    object: &Object,
+    sidecar: &ArchivedSidecar,
+    revision: u64,
+    out: &mut Chunks,
+) -> Result<(), BodyError> {
     out.copy(match version {
         MetaVersion::V1 => br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
         MetaVersion::V1Beta1 => br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#,
     });
     if revision == object.revision() {
-        out.copy(object.metadata()?);
+        let span = sidecar.metadata_span(digit_count(revision));
+        match object.json()?.get(span.clone()) {
+            Some(metadata) if metadata.len() < SLICE_LEN_MIN => out.copy(metadata),
+            Some(_) => out.slice(object.json_bytes()?.slice(span)),
+            None => {
+                return Err(BodyError::Damaged(format!(
+                    "{}: metadata lies outside the JSON",
+                    object.key()
+                )));
+            }
+        }
     } else {
-        let sidecar = object.sidecar()?;
         let (before, behind) = object.json_around_revision()?;
         let start = sidecar.metadata_start.to_native() as usize;
         let end = sidecar.metadata_tail.to_native() as usize;

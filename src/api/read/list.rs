@@ -21,7 +21,7 @@ use super::{answer, table};
 use crate::api::body::{Body, BodyError, Response};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
-use crate::store::{Damaged, Listing, Range, Requirement, Run, Selection, View};
+use crate::store::{Damaged, Listing, Object, Range, Requirement, Run, Selection, View};
 
 /// Most objects of one run that is sent as a slice: it bounds what is checked and paged in at one go.
 const SLICED_RUN_MAX: usize = 256;
@@ -66,9 +66,7 @@ pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Resp
 fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Response, Status> {
     let gzip = info.answer.gzip && (reader.compress_loopback || !info.loopback());
     let known_len = if gzip { GZIP_LEN_MIN } else { CHUNK_LEN };
-    while !body.is_complete() && body.chunks.len() < known_len {
-        body.step().map_err(Status::internal)?;
-    }
+    body.fill(known_len).map_err(Status::internal)?;
     if body.is_complete() && (!gzip || body.chunks.len() < GZIP_LEN_MIN) {
         return Ok(answer(StatusCode::OK, body.chunks.into_body()));
     }
@@ -380,31 +378,35 @@ impl ListBody {
         self.source.is_none()
     }
 
-    /// Writes the next run, or the tail.
-    fn step(&mut self) -> Result<(), BodyError> {
-        let Some(source) = &mut self.source else { return Ok(()) };
-        match source.next()? {
-            None => {
-                self.source = None;
-                self.chunks.copy(b"]}\n");
-            }
-            Some(Run::Shelved(run)) if self.form.is_stored() => {
-                self.separate();
-                self.chunks.slice(run.json()?);
-            }
-            Some(Run::One(object)) => {
-                self.separate();
-                self.form.write(&object, now_s(), &mut self.chunks)?;
-            }
-            Some(run @ Run::Shelved(_)) => {
-                let now_s = now_s();
-                for object in run.objects() {
+    /// Writes until `len` bytes wait to be taken, or everything is written.
+    fn fill(&mut self, len: usize) -> Result<(), BodyError> {
+        let now_s = if let What::Row(..) = self.form.what { now_s() } else { 0 };
+        while self.chunks.len() < len
+            && let Some(source) = &mut self.source
+        {
+            match source.next()? {
+                Some(Run::One(object)) => self.item(&object, now_s)?,
+                Some(Run::Shelved(run)) if self.form.is_stored() => {
                     self.separate();
-                    self.form.write(&object, now_s, &mut self.chunks)?;
+                    self.chunks.slice(run.json()?);
+                }
+                Some(run @ Run::Shelved(_)) => {
+                    for object in run.objects() {
+                        self.item(&object, now_s)?;
+                    }
+                }
+                None => {
+                    self.source = None;
+                    self.chunks.copy(b"]}\n");
                 }
             }
         }
         Ok(())
+    }
+
+    fn item(&mut self, object: &Object, now_s: i64) -> Result<(), BodyError> {
+        self.separate();
+        self.form.write(object, now_s, &mut self.chunks)
     }
 
     fn separate(&mut self) {
@@ -419,10 +421,8 @@ impl http_body::Body for ListBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        while !self.is_complete() && !self.chunks.is_full() {
-            if let Err(error) = self.step() {
-                return Poll::Ready(Some(Err(error)));
-            }
+        if let Err(error) = self.fill(CHUNK_LEN) {
+            return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(self.chunks.take().map(|frame| Ok(Frame::data(frame))))
     }
