@@ -13,7 +13,7 @@ use super::shelf_set::Part;
 use super::shelf_walk::is_selected;
 
 /// Candidates that are copied from postings at a time: bounds the heap of a listing.
-const WINDOW: usize = 4096;
+const WINDOW: usize = 512;
 
 /// Numbers of objects of one part after the other, ascending.
 #[derive(Clone)]
