@@ -27,6 +27,8 @@ mod first_start;
 #[cfg(test)]
 mod fixture;
 mod follow;
+#[cfg(test)]
+mod heap_per_object;
 mod layer;
 mod listing;
 mod log;

@@ -80,13 +80,10 @@ impl Past {
         }
     }
 
-    /// The version of a key: `Some(None)` if it was not there, `None` if the overlay does not speak of it.
-    pub(super) fn get(&self, log: &Log, key: &[u8]) -> Result<Option<Option<Object>>, Damaged> {
+    /// The rank of a key, if the overlay speaks of it.
+    pub(super) fn find(&self, log: &Log, key: &[u8]) -> Option<usize> {
         let rank = self.lower(log, Bound::Included(key)).rank;
-        if rank == self.len() || log.key(self.records[rank]) != key {
-            return Ok(None);
-        }
-        Object::before(log, self.records[rank]).map(Some)
+        (rank < self.len() && log.key(self.records[rank]) == key).then_some(rank)
     }
 
     /// The version of the key of this rank, if there was one; and the record after it, which bears the key in any case.

@@ -69,8 +69,8 @@ impl ResourceView {
     pub(super) fn of_shelf(shelf: ShelfSet, shelved_revision: u64, floor: u64) -> ResourceView {
         ResourceView {
             shelf,
-            shelved_revision,
             floor,
+            shelved_revision,
             ..ResourceView::default()
         }
     }
@@ -79,9 +79,9 @@ impl ResourceView {
     pub(super) fn get(&self, log: &Log, key: &str) -> Result<Option<Object>, Damaged> {
         let key = key.as_bytes();
         if let Some(past) = &self.past
-            && let Some(version) = past.get(log, key)?
+            && let Some(rank) = past.find(log, key)
         {
-            return Ok(version);
+            return past.version(log, rank).map(|(_, version)| version);
         }
         for delta in self.deltas() {
             if let Some(slot) = delta.find(log, key) {

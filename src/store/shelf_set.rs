@@ -219,9 +219,9 @@ impl Part {
         while low < high {
             let middle = usize::midpoint(low, high);
             if is_below(self.key_bytes(middle), bound) {
-                low = middle + 1
+                low = middle + 1;
             } else {
-                high = middle
+                high = middle;
             }
         }
         low
