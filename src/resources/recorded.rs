@@ -234,6 +234,46 @@ fn a_canonical_object_is_its_own_canonical_form() {
 }
 
 #[test]
+fn a_write_that_changes_nothing_changes_nothing() {
+    let mut wrong = Vec::new();
+    for line in include_str!("testdata/creates.jsonl").lines() {
+        let recorded: Value = serde_json::from_str(line).unwrap();
+        let part = |i: usize| recorded["resource"][i].as_str().unwrap();
+        let resource = find(part(0), part(1), part(2)).unwrap();
+        let Some(shape) = resource.stored_shape() else { continue };
+        let mut object = recorded["body"].clone();
+        drop_nulls(&mut object);
+        let mut object = convert::to_stored(resource, object);
+        let context = Context {
+            now_s: 1_767_300_000,
+            namespace: resource.namespaced.then_some("space"),
+            name: None,
+        };
+        if prepare_create(shape, &mut object, &context).is_err() {
+            continue;
+        }
+        if shape.storage == "services" && Allocations::default().allocate(&mut object, None, false).is_err() {
+            continue;
+        }
+        for subresource in [None, Some("status")] {
+            if subresource.is_some_and(|name| shape.subresource(name).is_none()) {
+                continue;
+            }
+            let mut again = object.clone();
+            let later = Context {
+                now_s: context.now_s + 60,
+                ..context
+            };
+            match super::prepare_update(shape, subresource, &object, &mut again, &later) {
+                Ok(_) => wrong.extend(unlike("", &object, &again).map(|it| format!("{}: {it}", recorded["from"]))),
+                Err(refusal) => wrong.push(format!("{} {subresource:?}: {refusal:?}", recorded["from"])),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
 fn a_stateful_set_mounts_the_volumes_of_its_claims() {
     let sets = find("apps", "v1", "statefulsets").unwrap();
     let mut set = json!({"metadata": {"name": "db"}, "spec": {
@@ -260,6 +300,28 @@ fn a_stateful_set_mounts_the_volumes_of_its_claims() {
     let mut same = set;
     super::prepare_update(sets, None, &again, &mut same, &context).unwrap();
     assert_eq!(same, again, "a write that changes nothing changes nothing");
+}
+
+#[test]
+fn a_resize_changes_resources_and_nothing_else() {
+    let pods = find("", "v1", "pods").unwrap();
+    let container =
+        |image: &str, cpu: &str| json!({"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}});
+    let mut old = json!({"metadata": {"name": "p"}, "spec": {"containers": [container("i:1", "1")]}});
+    let context = Context {
+        now_s: 1_767_300_000,
+        namespace: Some("space"),
+        name: None,
+    };
+    prepare_create(pods, &mut old, &context).unwrap();
+    let mut new = old.clone();
+    new["spec"]["containers"][0] = container("other:2", "2");
+    new["spec"]["nodeName"] = json!("n");
+    super::prepare_update(pods, Some("resize"), &old, &mut new, &context).unwrap();
+    let mut expected = old.clone();
+    expected["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+    expected["metadata"]["generation"] = json!(2);
+    assert_eq!(unlike("", &expected, &new), None);
 }
 
 /// Prints how long a write's preparation takes; run with `--release -- --ignored --nocapture`.

@@ -7,6 +7,7 @@ use super::pod_rules::check_pod_spec;
 use super::pod_spec::{default_pod_spec, default_requests};
 use super::pod_warnings::warn_pod_spec;
 use crate::resources::edit::{default_at, default_in, items_mut, remove_at, set_at};
+use crate::resources::lookup;
 use crate::resources::lookup::{boolean, condition_true, count, integer, list, map, present, text, time_s};
 use crate::resources::names::{label, qualified_name, subdomain};
 use crate::resources::quantity::Quantity;
@@ -316,6 +317,26 @@ pub(super) fn prepare_update(old: &Value, new: &mut Value, subresource: Option<&
                 Some(containers) => set_at(new, "/spec", "ephemeralContainers", containers),
                 None => {
                     remove_at(new, "/spec", "ephemeralContainers");
+                }
+            }
+        }
+        Some("resize") => {
+            let wanted = new.get("spec").cloned().unwrap_or(Value::Null);
+            keep(old, new, "spec");
+            for list in ["/containers", "/initContainers"] {
+                let named = |name: &str| lookup::list(&wanted, list).iter().find(|c| text(c, "/name") == name);
+                for container in items_mut(new, &format!("/spec{list}")) {
+                    let Some(wanted) = named(text(container, "/name")) else {
+                        continue;
+                    };
+                    for field in ["resources", "resizePolicy"] {
+                        match wanted.get(field) {
+                            Some(value) => set_at(container, "", field, value.clone()),
+                            None => {
+                                remove_at(container, "", field);
+                            }
+                        }
+                    }
                 }
             }
         }
