@@ -97,10 +97,10 @@ fn status_and_spec_are_written_apart() {
         "--subresource=status",
         "--type=merge",
         "-p",
-        r#"{"spec":{"paused":false},"status":{"replicas":1}}"#,
+        r#"{"spec":{"paused":false},"status":{"replicas":3}}"#,
     ]);
     assert_eq!(kubectl.field("deployment/web", ".spec.paused"), "true");
-    assert_eq!(kubectl.field("deployment/web", ".status.replicas"), "1");
+    assert_eq!(kubectl.field("deployment/web", ".status.replicas"), "3");
 }
 
 #[test]
