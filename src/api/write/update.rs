@@ -1,5 +1,7 @@
 //! PUT and PATCH: reading, changing and writing back until nobody was faster.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
@@ -204,7 +206,11 @@ pub(super) async fn change(
     for _ in 0..ATTEMPTS_MAX {
         let current = base.ok_or_else(|| target.not_found())?;
         let old = object::of_stored(&current, shape)?;
-        let shown = object::in_version(resource, old.clone());
+        let shown = if resources::has_other_shape(resource) {
+            Cow::Owned(object::in_version(resource, old.clone()))
+        } else {
+            Cow::Borrowed(&old)
+        };
         let Edited {
             value,
             revision,
