@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::body::{Body, Response};
@@ -16,6 +16,7 @@ use super::status::Status;
 use super::stream::Guarded;
 use super::{Api, connect, discovery, health, openapi, read, version, write, yaml};
 use crate::auth::User;
+use crate::resources::Resource;
 
 /// The other end of a connection.
 #[derive(Debug)]
@@ -91,15 +92,15 @@ pub(super) fn plain(status: StatusCode, body: Body) -> Response {
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,
-        http::HeaderValue::from_static("text/plain; charset=utf-8"),
+        HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     headers.insert(
         header::CACHE_CONTROL,
-        http::HeaderValue::from_static("no-cache, private"),
+        HeaderValue::from_static("no-cache, private"),
     );
     headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,
-        http::HeaderValue::from_static("nosniff"),
+        HeaderValue::from_static("nosniff"),
     );
     response
 }
@@ -109,10 +110,10 @@ pub(super) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     let mut response = http::Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(
         header::CACHE_CONTROL,
-        http::HeaderValue::from_static("no-cache, private"),
+        HeaderValue::from_static("no-cache, private"),
     );
     response
 }
@@ -227,13 +228,26 @@ async fn resource(
     };
     let _in_flight = api.metrics.begin(verb);
     let result = handle(api, &info, body).await;
-    let response = result.unwrap_or_else(Status::into_response);
+    let mut response = result.unwrap_or_else(Status::into_response);
+    if let Some(warning) = deprecation(target.resource) {
+        response.headers_mut().append(header::WARNING, warning);
+    }
     api.metrics.request(target.index, &info, response.status(), begun);
     if answer.format == Format::Yaml {
         yaml::answer(response).await
     } else {
         Ok(response)
     }
+}
+
+/// The Warning that every answer about a deprecated resource carries.
+fn deprecation(resource: &Resource) -> Option<HeaderValue> {
+    let text = match (resource.group, resource.plural) {
+        ("", "endpoints") => r#"299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice""#,
+        ("", "componentstatuses") => r#"299 - "v1 ComponentStatus is deprecated in v1.19+""#,
+        _ => return None,
+    };
+    Some(HeaderValue::from_static(text))
 }
 
 /// The verb of a request for a resource.

@@ -50,15 +50,13 @@ pub(super) use services::Services;
 pub(super) async fn answer(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     // Closed only when the server is gone.
     let _permit = api.writing.acquire().await.map_err(Status::internal)?;
-    let response = match info.verb {
+    match info.verb {
         Verb::Create => create(api, info, body).await,
         Verb::Update => update(api, info, body).await,
         Verb::Patch => patch(api, info, body).await,
         Verb::Delete | Verb::DeleteCollection => delete(api, info, body).await,
         Verb::Get | Verb::List | Verb::Watch => Err(Status::method_not_allowed()),
-    }?;
-    let warnings: Vec<String> = rules::deprecation(info.resource).into_iter().collect();
-    Ok(reply::with_warnings(response, &warnings))
+    }
 }
 
 fn sub(info: &RequestInfo) -> &'static str {

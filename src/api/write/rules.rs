@@ -31,12 +31,3 @@ fn among(list: &[Name], resource: &Resource) -> bool {
 pub(super) fn answers_with_object(resource: &Resource) -> bool {
     among(OBJECT_ON_DELETE, resource)
 }
-
-/// The Warning that every write to a deprecated resource is answered with.
-pub(super) fn deprecation(resource: &Resource) -> Option<String> {
-    match (resource.group, resource.plural) {
-        ("", "endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()),
-        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+".into()),
-        _ => None,
-    }
-}
