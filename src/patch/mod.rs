@@ -3,6 +3,7 @@
 
 mod go_format;
 mod json_patch;
+pub mod managed;
 mod merge;
 mod strategic;
 
