@@ -6,14 +6,29 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::body::{Body, Response};
 use super::discovery::match_etag;
 use super::negotiate::{clauses, not_acceptable};
+use super::path::Route;
 use super::router::{json, plain};
 use super::status::Status;
 use crate::schema::openapi::{self, Document};
 
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
+/// Answers one of the OpenAPI paths. A document is rendered at its first request and inflated for clients that do not
+/// take gzip: too long for a thread that serves others.
+pub(super) async fn answer(route: Route, headers: HeaderMap) -> Result<Response, Status> {
+    let render = move || match route {
+        Route::OpenApiV2 => v2(
+            headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()),
+            &headers,
+        ),
+        Route::OpenApiV3Document(document) => Ok(v3(&document, &headers)),
+        _ => Ok(index()),
+    };
+    tokio::task::spawn_blocking(render).await.map_err(Status::internal)?
+}
+
 /// `/openapi/v2`, as JSON or in the protobuf form that kubectl asks for.
-pub(super) fn v2(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
+fn v2(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
     // Both spellings of the protobuf type are in use (`v2@v1.0` came first and is not a valid media type).
     let subtypes = [
         "com.github.proto-openapi.spec.v2.v1.0+protobuf",
@@ -34,12 +49,12 @@ pub(super) fn v2(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, 
 }
 
 /// `/openapi/v3`: which documents there are.
-pub(super) fn index() -> Response {
+fn index() -> Response {
     plain(StatusCode::OK, openapi::v3_index().into())
 }
 
 /// `/openapi/v3/PATH`. An unknown document is a bare 404, as upstream.
-pub(super) fn v3(path: &str, headers: &HeaderMap) -> Response {
+fn v3(path: &str, headers: &HeaderMap) -> Response {
     openapi::v3(path).map_or_else(
         || {
             let mut response = http::Response::new(Body::empty());

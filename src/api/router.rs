@@ -72,9 +72,10 @@ async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) ->
         Route::Groups => discovery::groups(accept, &head.headers),
         Route::Group(group) => get().and_then(|()| discovery::group(group, accept)),
         Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(group, version, accept)),
-        Route::OpenApiV2 => get().and_then(|()| openapi::v2(accept, &head.headers)),
-        Route::OpenApiV3 => get().map(|()| openapi::index()),
-        Route::OpenApiV3Document(document) => get().map(|()| openapi::v3(&document, &head.headers)),
+        Route::OpenApiV2 | Route::OpenApiV3 | Route::OpenApiV3Document(_) => {
+            get()?;
+            openapi::answer(route, head.headers).await
+        }
         Route::NoResource => Err(Status::no_resource()),
         Route::NotFound => Ok(not_found()),
     }
@@ -94,14 +95,8 @@ pub(super) fn plain(status: StatusCode, body: Body) -> Response {
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, private"),
-    );
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
@@ -111,10 +106,7 @@ pub(super) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, private"),
-    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
 

@@ -33,14 +33,27 @@ pub struct Request<'a> {
 /// Sets `metadata.managedFields` of `new`, which is to replace `live` (`None`: is to be created). What the client sent
 /// there is dropped, unless it sent `[{}]`, which forgets all managers.
 pub fn update(schema: Schema<'_>, live: Option<&Value>, new: &mut Value, request: &Request<'_>) {
-    let resets = |list: &Value| list.as_array().is_some_and(|list| list.len() == 1 && list[0] == json!({}));
+    let resets = |list: &Value| {
+        list.as_array()
+            .is_some_and(|list| list.len() == 1 && list[0] == json!({}))
+    };
     let reset = resets(&new["metadata"]["managedFields"]);
-    let kept = if reset { None } else { live.and_then(|live| live["metadata"]["managedFields"].as_array()) };
+    let kept = if reset {
+        None
+    } else {
+        live.and_then(|live| live["metadata"]["managedFields"].as_array())
+    };
     let mut entries: Vec<Value> = kept.cloned().unwrap_or_default();
 
     let empty = Value::Object(Map::new());
     let mut changes = Changes::default();
-    compare_struct(schema, Some(live.unwrap_or(&empty)), Some(new), &mut Path::Root, &mut changes);
+    compare_struct(
+        schema,
+        Some(live.unwrap_or(&empty)),
+        Some(new),
+        &mut Path::Root,
+        &mut changes,
+    );
     for set in [&mut changes.taken, &mut changes.removed] {
         strip(set, request);
     }
@@ -60,12 +73,27 @@ pub fn update(schema: Schema<'_>, live: Option<&Value>, new: &mut Value, request
             (text("operation") != "Apply", text("time"), text("manager"))
         });
     }
-    let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
     if entries.is_empty() {
         metadata.remove("managedFields");
     } else {
         metadata.insert("managedFields".to_owned(), entries.into());
     }
+}
+
+/// The entry of a manager that creates an object by applying `configuration`, its own fields only: they are its, and
+/// nothing that is defaulted.
+pub fn applied(schema: Schema<'_>, configuration: &Value, request: &Request<'_>) -> Value {
+    let empty = Value::Object(Map::new());
+    let mut changes = Changes {
+        leaves_only: true,
+        ..Changes::default()
+    };
+    compare_struct(schema, Some(&empty), Some(configuration), &mut Path::Root, &mut changes);
+    strip(&mut changes.taken, request);
+    entry_of("Apply", &changes.taken, request)
 }
 
 /// Gives the fields to the request's manager.
@@ -86,23 +114,29 @@ fn take(entries: &mut Vec<Value>, taken: Fields, request: &Request<'_>) {
         own["time"] = request.now.into();
         return;
     }
+    entries.push(entry_of("Update", &taken, request));
+}
+
+fn entry_of(operation: &str, fields: &Fields, request: &Request<'_>) -> Value {
     let mut entry = json!({
         "manager": request.manager,
-        "operation": "Update",
+        "operation": operation,
         "apiVersion": request.api_version,
         "time": request.now,
         "fieldsType": "FieldsV1",
-        "fieldsV1": taken.write(),
+        "fieldsV1": fields.write(),
     });
     if !request.subresource.is_empty() {
         entry["subresource"] = request.subresource.into();
     }
-    entries.push(entry);
+    entry
 }
 
 /// Keeps the number of entries bounded.
 fn merge_oldest(entries: &mut Vec<Value>) {
-    let mut updaters: Vec<usize> = (0..entries.len()).filter(|&at| entries[at]["operation"] == "Update").collect();
+    let mut updaters: Vec<usize> = (0..entries.len())
+        .filter(|&at| entries[at]["operation"] == "Update")
+        .collect();
     if updaters.len() <= UPDATERS_MAX {
         return;
     }
@@ -163,6 +197,8 @@ struct Changes {
     /// Added or with another value.
     taken: Fields,
     removed: Fields,
+    /// Take only values, and elements of lists, not the structs, maps and lists around them.
+    leaves_only: bool,
 }
 
 /// Where the comparison is, as a list that grows on the stack.
@@ -233,7 +269,7 @@ fn compare(
         _ => return note(lhs, rhs, path, changes),
     }
     // What came or went whole is a field of its own beside those in it.
-    if lhs.is_none() || rhs.is_none() {
+    if !changes.leaves_only && (lhs.is_none() || rhs.is_none()) {
         note(lhs, rhs, path, changes);
     }
 }
@@ -250,12 +286,25 @@ fn compare_struct(
     changes: &mut Changes,
 ) {
     let (left, right) = (fields_of(lhs), fields_of(rhs));
-    let only_left = left.into_iter().flatten().filter(|(name, _)| right.is_none_or(|right| !right.contains_key(*name)));
-    let names = right.into_iter().flatten().map(|(name, _)| name).chain(only_left.map(|(name, _)| name));
+    let only_left = left
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| right.is_none_or(|right| !right.contains_key(*name)));
+    let names = right
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name)
+        .chain(only_left.map(|(name, _)| name));
     for name in names {
         let Some(field) = schema.field(name) else { continue };
-        let rule = Rule { list: field.list_type(), atomic: field.map_atomic() };
-        let (left, right) = (left.and_then(|left| left.get(name)), right.and_then(|right| right.get(name)));
+        let rule = Rule {
+            list: field.list_type(),
+            atomic: field.map_atomic(),
+        };
+        let (left, right) = (
+            left.and_then(|left| left.get(name)),
+            right.and_then(|right| right.get(name)),
+        );
         // A part that is a value, not a pointer, is always there, if only as an empty one; so is a list that must be.
         let hollow = match field.ty() {
             Type::Schema(_) if field.default_json() == Some("{}") => Some(Value::Object(Map::new())),
@@ -264,8 +313,20 @@ fn compare_struct(
         };
         let left = left.or(hollow.as_ref().filter(|_| lhs.is_some()));
         let right = right.or(hollow.as_ref().filter(|_| rhs.is_some()));
+        // A field that is always written, as null when it is unset, is there in the empty object, too.
+        if right == Some(&Value::Null) && left.is_none() && lhs.is_some() && !changes.leaves_only {
+            continue;
+        }
         let key = field_key(name);
-        compare(field.ty(), rule, Some(field), left, right, &mut Path::Below(path, &key), changes);
+        compare(
+            field.ty(),
+            rule,
+            Some(field),
+            left,
+            right,
+            &mut Path::Below(path, &key),
+            changes,
+        );
     }
 }
 
@@ -277,12 +338,30 @@ fn compare_map(
     changes: &mut Changes,
 ) {
     let (left, right) = (fields_of(lhs), fields_of(rhs));
-    let only_left = left.into_iter().flatten().filter(|(name, _)| right.is_none_or(|right| !right.contains_key(*name)));
-    let names = right.into_iter().flatten().map(|(name, _)| name).chain(only_left.map(|(name, _)| name));
+    let only_left = left
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| right.is_none_or(|right| !right.contains_key(*name)));
+    let names = right
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name)
+        .chain(only_left.map(|(name, _)| name));
     for name in names {
-        let (left, right) = (left.and_then(|left| left.get(name)), right.and_then(|right| right.get(name)));
+        let (left, right) = (
+            left.and_then(|left| left.get(name)),
+            right.and_then(|right| right.get(name)),
+        );
         let key = field_key(name);
-        compare(element.ty(), Rule::default(), None, left, right, &mut Path::Below(path, &key), changes);
+        compare(
+            element.ty(),
+            Rule::default(),
+            None,
+            left,
+            right,
+            &mut Path::Below(path, &key),
+            changes,
+        );
     }
 }
 
@@ -311,18 +390,41 @@ fn compare_list(
     changes: &mut Changes,
 ) {
     let keyed = |value: Option<&Value>| -> Vec<(String, usize)> {
-        items_of(value).iter().enumerate().map(|(at, item)| (element_key(field, element, item), at)).collect()
+        items_of(value)
+            .iter()
+            .enumerate()
+            .map(|(at, item)| (element_key(field, element, item), at))
+            .collect()
     };
     let (left, right) = (keyed(lhs), keyed(rhs));
     let find = |list: &[(String, usize)], key: &str| list.iter().find(|(other, _)| other == key).map(|(_, at)| *at);
     for (key, at) in &right {
         let item = find(&left, key).and_then(|at| items_of(lhs).get(at));
         let path = &mut Path::Below(path, key);
-        compare(element.ty(), Rule::default(), None, item, items_of(rhs).get(*at), path, changes);
+        if changes.leaves_only {
+            path.insert(&mut changes.taken);
+        }
+        compare(
+            element.ty(),
+            Rule::default(),
+            None,
+            item,
+            items_of(rhs).get(*at),
+            path,
+            changes,
+        );
     }
     for (key, at) in left.iter().filter(|(key, _)| find(&right, key).is_none()) {
         let path = &mut Path::Below(path, key);
-        compare(element.ty(), Rule::default(), None, items_of(lhs).get(*at), None, path, changes);
+        compare(
+            element.ty(),
+            Rule::default(),
+            None,
+            items_of(lhs).get(*at),
+            None,
+            path,
+            changes,
+        );
     }
 }
 
@@ -333,12 +435,24 @@ mod tests {
     const NOW: &str = "2026-01-02T03:04:05Z";
 
     fn by(manager: &str) -> Request<'_> {
-        Request { manager, api_version: "v1", subresource: "", now: NOW, has_status: false }
+        Request {
+            manager,
+            api_version: "v1",
+            subresource: "",
+            now: NOW,
+            has_status: false,
+        }
     }
 
     fn fields(object: &Value) -> Vec<(String, Value)> {
-        let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-        entries.into_iter().map(|e| (e["manager"].as_str().unwrap().to_owned(), e["fieldsV1"].clone())).collect()
+        let entries = object["metadata"]["managedFields"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        entries
+            .into_iter()
+            .map(|e| (e["manager"].as_str().unwrap().to_owned(), e["fieldsV1"].clone()))
+            .collect()
     }
 
     fn maps() -> Schema<'static> {
@@ -349,13 +463,19 @@ mod tests {
     fn a_manager_has_what_it_added_and_loses_what_another_changed() {
         let mut one = json!({"metadata": {"name": "c"}, "data": {"a": "1", "b": "2"}});
         update(maps(), None, &mut one, &by("one"));
-        assert_eq!(fields(&one), [("one".into(), json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}))]);
+        assert_eq!(
+            fields(&one),
+            [("one".into(), json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}}))]
+        );
         let mut two = one.clone();
         two["data"]["a"] = "7".into();
         update(maps(), Some(&one), &mut two, &by("two"));
         assert_eq!(
             fields(&two),
-            [("one".into(), json!({"f:data": {".": {}, "f:b": {}}})), ("two".into(), json!({"f:data": {"f:a": {}}}))]
+            [
+                ("one".into(), json!({"f:data": {".": {}, "f:b": {}}})),
+                ("two".into(), json!({"f:data": {"f:a": {}}}))
+            ]
         );
         let mut three = two.clone();
         three["data"] = json!({"a": "7"});
@@ -369,7 +489,15 @@ mod tests {
         update(maps(), None, &mut one, &by("one"));
         let mut again = one.clone();
         again["metadata"].as_object_mut().unwrap().remove("managedFields");
-        update(maps(), Some(&one), &mut again, &Request { now: "2030-01-01T00:00:00Z", ..by("two") });
+        update(
+            maps(),
+            Some(&one),
+            &mut again,
+            &Request {
+                now: "2030-01-01T00:00:00Z",
+                ..by("two")
+            },
+        );
         assert_eq!(again, one);
     }
 
@@ -378,7 +506,15 @@ mod tests {
         let schema = Schema::of("apps", "v1", "Deployment").unwrap();
         let mut deployment = json!({"metadata": {"name": "d", "finalizers": ["e.com/a"]}, "spec": {"template": {"spec": {"containers": [
             {"name": "c", "image": "i", "resources": {}, "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}}}, "status": {}});
-        update(schema, None, &mut deployment, &Request { has_status: true, ..by("m") });
+        update(
+            schema,
+            None,
+            &mut deployment,
+            &Request {
+                has_status: true,
+                ..by("m")
+            },
+        );
         assert_eq!(
             fields(&deployment)[0].1,
             json!({
@@ -393,16 +529,41 @@ mod tests {
     }
 
     #[test]
+    fn an_applier_has_the_values_it_named_and_the_elements_of_lists_they_are_in() {
+        let schema = Schema::of("", "v1", "Pod").unwrap();
+        let pod = json!({"metadata": {"name": "p", "labels": {"a": "1"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let entry = applied(schema, &pod, &by("m"));
+        assert_eq!(entry["operation"], "Apply");
+        assert_eq!(
+            entry["fieldsV1"],
+            json!({"f:metadata": {"f:labels": {"f:a": {}}},
+                "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}, "f:name": {}}}}})
+        );
+    }
+
+    #[test]
     fn the_number_of_updaters_is_bounded() {
         let mut object = json!({"metadata": {"name": "c"}, "data": {}});
         for n in 0..30 {
             let live = object.clone();
             object["data"][format!("k{n}")] = "v".into();
             let now = format!("2026-01-01T00:00:{n:02}Z");
-            update(maps(), Some(&live), &mut object, &Request { now: &now, ..by(&format!("m{n}")) });
+            update(
+                maps(),
+                Some(&live),
+                &mut object,
+                &Request {
+                    now: &now,
+                    ..by(&format!("m{n}"))
+                },
+            );
         }
         let entries = fields(&object);
         assert_eq!(entries.len(), UPDATERS_MAX);
-        assert!(entries.iter().any(|(manager, set)| manager == ANCIENT && set["f:data"]["f:k0"] == json!({})));
+        assert!(
+            entries
+                .iter()
+                .any(|(manager, set)| manager == ANCIENT && set["f:data"]["f:k0"] == json!({}))
+        );
     }
 }

@@ -41,6 +41,17 @@ pub fn prepare_create(
     object: &mut Value,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Refusal> {
+    prepare_create_with(resource, object, context, |_| {})
+}
+
+/// [`prepare_create`], with a look at the object when it has its defaults and nothing else of the server's own: that is
+/// what field managers are judged by.
+pub fn prepare_create_with(
+    resource: &'static Resource,
+    object: &mut Value,
+    context: &Context<'_>,
+    defaulted: impl FnOnce(&mut Value),
+) -> Result<Vec<String>, Refusal> {
     check_namespace(resource, object, context)?;
     let kind = kind::of(resource.storage);
     if resource.strategy.resets_status {
@@ -72,6 +83,7 @@ pub fn prepare_create(
     }
     canonicalize(resource, object);
     (kind.defaults)(object);
+    defaulted(object);
     (kind.admit)(object)?;
     (kind.prepare_create)(object, context);
     let mut errors = Vec::new();
@@ -97,6 +109,18 @@ pub fn prepare_update(
     new: &mut Value,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Refusal> {
+    prepare_update_with(resource, subresource, old, new, context, |_| {})
+}
+
+/// [`prepare_update`], with a look at the new object as in [`prepare_create_with`].
+pub fn prepare_update_with(
+    resource: &'static Resource,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &mut Value,
+    context: &Context<'_>,
+    defaulted: impl FnOnce(&mut Value),
+) -> Result<Vec<String>, Refusal> {
     check_namespace(resource, new, context)?;
     let kind = kind::of(resource.storage);
     let metadata = metadata_of(new)?;
@@ -112,6 +136,7 @@ pub fn prepare_update(
     isolate(resource, kind, subresource, old, new);
     canonicalize(resource, new);
     (kind.defaults)(new);
+    defaulted(new);
     (kind.prepare_update)(old, new, subresource, context);
     if !matches!(subresource, Some("status" | "binding" | "approval")) {
         count_generation(resource, kind, old, new);

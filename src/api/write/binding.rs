@@ -90,6 +90,7 @@ pub(super) async fn bind(
         subresource: Some("binding"),
         namespace: info.namespace.clone(),
         name: name.clone(),
+        manager: None,
         own: true,
     };
     update::change(api, &target, options.dry_run, edit).await?;

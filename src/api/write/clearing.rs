@@ -132,6 +132,7 @@ async fn clear(api: &Arc<Api>, namespace: &str) -> Result<bool, Status> {
         subresource: Some("finalize"),
         namespace: None,
         name: namespace.to_owned(),
+        manager: None,
         own: false,
     };
     let edit = |old: &Value| {

@@ -5,6 +5,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::commit::{self, Refused};
+use super::manager::Manager;
 use super::options::WriteOptions;
 use super::{namespaces, object, pods, reply};
 use crate::api::Api;
@@ -28,7 +29,7 @@ pub(super) async fn create(
 ) -> Result<Response, Status> {
     let decoded = decode(info, syntax, body, options.validation)?;
     check_place(info, &decoded.value)?;
-    insert(api, info, options, decoded.value, decoded.warnings).await
+    insert(api, info, options, &Manager::of(info), decoded.value, decoded.warnings).await
 }
 
 /// Reads an object of the kind that the path takes.
@@ -62,6 +63,7 @@ pub(super) async fn insert(
     api: &Api,
     info: &RequestInfo,
     options: &WriteOptions,
+    manager: &Manager,
     value: Value,
     mut warnings: Vec<String>,
 ) -> Result<Response, Status> {
@@ -87,8 +89,9 @@ pub(super) async fn insert(
             namespace: info.namespace.as_deref(),
             name: info.name.as_deref(),
         };
-        let told = resources::prepare_create(shape, &mut object, &context)
-            .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
+        let told =
+            resources::prepare_create_with(shape, &mut object, &context, |object| manager.note(shape, None, object))
+                .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
         let name = object::meta(&object, "name").to_owned();
         api.services
             .allocate(shape, &mut object, None, options.dry_run)

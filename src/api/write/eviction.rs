@@ -161,6 +161,7 @@ async fn take(api: &Api, info: &RequestInfo, pod: &str, budget: &str, dry_run: b
         subresource: Some("status"),
         namespace: info.namespace.clone(),
         name: budget.to_owned(),
+        manager: None,
         own: false,
     };
     let edit = |old: &Value| {

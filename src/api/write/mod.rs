@@ -16,6 +16,7 @@ mod commit;
 mod create;
 mod delete;
 mod eviction;
+mod manager;
 mod namespaces;
 mod object;
 mod options;
@@ -39,6 +40,7 @@ use super::request::{RequestInfo, Verb};
 use super::status::Status;
 use super::{Api, connect};
 use crate::schema::Syntax;
+use manager::Manager;
 use options::{DeleteOptions, WriteOptions};
 use payload::PatchType;
 
@@ -121,7 +123,8 @@ async fn apply(api: &Arc<Api>, info: &RequestInfo, options: &WriteOptions, body:
     {
         return Err(Status::not_implemented("server-side apply to an object that exists"));
     }
-    create::insert(api, info, options, decoded.value, decoded.warnings).await
+    let manager = Manager::applying(info, decoded.value.clone());
+    create::insert(api, info, options, &manager, decoded.value, decoded.warnings).await
 }
 
 async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {

@@ -4,6 +4,7 @@ use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::resources::{Context, Resource};
 
+use super::manager::Manager;
 use super::object;
 
 /// An object by its place, with the subresource that is written, if any.
@@ -13,6 +14,8 @@ pub(super) struct Target {
     pub subresource: Option<&'static str>,
     pub namespace: Option<String>,
     pub name: String,
+    /// Who is to be noted as the manager of what changes; the server itself is not.
+    pub manager: Option<Manager>,
     /// The change is the server's own (a binding): it is written as it is, without what strategies do to clients' changes.
     pub own: bool,
 }
@@ -25,6 +28,7 @@ impl Target {
             subresource: info.subresource.map(|sub| sub.name),
             namespace: info.namespace.clone(),
             name: info.name.clone().unwrap_or_default(),
+            manager: Some(Manager::of(info)),
             own: false,
         }
     }
@@ -40,6 +44,7 @@ impl Target {
             subresource: None,
             namespace,
             name: name.to_owned(),
+            manager: None,
             own: false,
         }
     }

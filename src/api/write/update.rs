@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::commit::{self, Refused};
+use super::manager::Manager;
 use super::options::WriteOptions;
 use super::target::Target;
 use super::{create, object, reply};
@@ -63,7 +64,7 @@ pub(super) async fn put(
         {
             let mut value = decoded.value;
             object::metadata_mut(&mut value).remove("resourceVersion");
-            return create::insert(api, info, options, value, decoded.warnings).await;
+            return create::insert(api, info, options, &Manager::of(info), value, decoded.warnings).await;
         }
     }
     let uid = object::meta(&decoded.value, "uid").to_owned();
@@ -221,7 +222,12 @@ pub(super) async fn change(
         }
         let mut new = resources::to_stored(resource, value);
         if !target.own {
-            let told = resources::prepare_update(shape, target.subresource, &old, &mut new, &target.context())
+            let told =
+                resources::prepare_update_with(shape, target.subresource, &old, &mut new, &target.context(), |new| {
+                    if let Some(manager) = &target.manager {
+                        manager.note(shape, Some(&old), new);
+                    }
+                })
                 .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
             warnings.extend(told);
         }

@@ -134,6 +134,8 @@ pub(super) fn element_key(field: Field<'_>, element: Element<'_>, item: &Value) 
 }
 
 fn default_of(element: Element<'_>, key: &str) -> Option<Value> {
-    let Type::Schema(schema) = element.ty() else { return None };
+    let Type::Schema(schema) = element.ty() else {
+        return None;
+    };
     serde_json::from_str(schema.field(key)?.default_json()?).ok()
 }

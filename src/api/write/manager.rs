@@ -1,0 +1,78 @@
+//! Who writes, in the words of `managedFields`.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::object;
+use crate::api::request::RequestInfo;
+use crate::patch::managed::{self, Request};
+use crate::resources::Resource;
+use crate::schema::Schema;
+
+/// Longest name of a manager taken from a User-Agent, bytes.
+const NAME_MAX: usize = 128;
+
+/// The field manager of a request.
+#[derive(Debug, Clone)]
+pub(super) struct Manager {
+    name: String,
+    api_version: String,
+    subresource: &'static str,
+    /// What was applied, for a server-side apply.
+    applied: Option<Value>,
+}
+
+impl Manager {
+    /// `fieldManager` of the query, else the first part of the User-Agent.
+    pub(super) fn of(info: &RequestInfo) -> Self {
+        let name = info
+            .query
+            .get("fieldManager")
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| {
+                let agent = info.user_agent().split('/').next().unwrap_or("");
+                let printable: String = agent.chars().filter(|letter| !letter.is_control()).collect();
+                let mut end = printable.len().min(NAME_MAX);
+                while !printable.is_char_boundary(end) {
+                    end -= 1;
+                }
+                Cow::Owned(printable[..end].to_owned())
+            });
+        Self {
+            name: name.into_owned(),
+            api_version: info.resource.api_version(),
+            subresource: info.subresource.map_or("", |sub| sub.name),
+            applied: None,
+        }
+    }
+
+    /// The manager of a server-side apply that creates.
+    pub(super) fn applying(info: &RequestInfo, configuration: Value) -> Self {
+        Self {
+            applied: Some(configuration),
+            ..Self::of(info)
+        }
+    }
+
+    /// Notes in `new` what this manager changed of `live`. Both are in the stored shape.
+    pub(super) fn note(&self, shape: &Resource, live: Option<&Value>, new: &mut Value) {
+        let Some(schema) = Schema::of(shape.group, shape.version, shape.kind) else {
+            return;
+        };
+        let request = Request {
+            manager: &self.name,
+            api_version: &self.api_version,
+            subresource: self.subresource,
+            now: &object::time(object::now_s()),
+            has_status: shape.subresource("status").is_some(),
+        };
+        match &self.applied {
+            None => managed::update(schema, live, new, &request),
+            Some(configuration) => {
+                let entry = managed::applied(schema, configuration, &request);
+                object::metadata_mut(new).insert("managedFields".into(), vec![entry].into());
+            }
+        }
+    }
+}
