@@ -30,11 +30,13 @@ pub(in crate::resources) fn by_rules(
         path: String::new(),
         errors,
     };
+    let rules = rules(schema.name());
     for field in schema.fields() {
         let name = field.name();
         let wanted = part.map_or(!matches!(name, "status" | "metadata"), |part| part == name);
         if wanted {
-            walk.field(schema, name, field.ty(), fields, 0);
+            let value = fields.get(name).unwrap_or(&Value::Null);
+            walk.field(name, field.ty(), value, rules.and_then(|rules| rules.get(name)), 0);
         }
     }
 }
@@ -75,17 +77,18 @@ impl Walk<'_> {
         if depth > DEPTH_MAX {
             return;
         }
+        let rules = rules(schema.name());
         for field in schema.fields() {
-            self.field(schema, field.name(), field.ty(), fields, depth);
+            let name = field.name();
+            let value = fields.get(name).unwrap_or(&Value::Null);
+            let rules = rules.and_then(|rules| rules.get(name));
+            if rules.is_some() || matches!(value, Value::Object(_) | Value::Array(_)) {
+                self.field(name, field.ty(), value, rules, depth);
+            }
         }
     }
 
-    fn field(&mut self, schema: Schema<'_>, name: &str, ty: Type<'_>, fields: &Map<String, Value>, depth: usize) {
-        let value = fields.get(name).unwrap_or(&Value::Null);
-        let rules = rules(schema.name()).and_then(|rules| rules.get(name));
-        if value.is_null() && rules.is_none() {
-            return;
-        }
+    fn field(&mut self, name: &str, ty: Type<'_>, value: &Value, rules: Option<&'static Vec<Rule>>, depth: usize) {
         let len = self.path.len();
         if len > 0 {
             self.path.push('.');
