@@ -28,7 +28,7 @@ fn main() {
     let blob = write::write(&source, deflate).unwrap_or_else(|error| panic!("schema blob: {error}"));
     fs::write(out.join("schemas.blob"), &blob).expect("OUT_DIR can be written");
     let stamp = stamp(&blob, &root.join("src/schema/openapi"));
-    fs::write(out.join("openapi_stamp.rs"), format!("{stamp:#018x}_u64")).expect("OUT_DIR can be written");
+    fs::write(out.join("openapi.stamp"), stamp.to_le_bytes()).expect("OUT_DIR can be written");
 }
 
 /// A number that changes whenever the OpenAPI documents may: with the schemas or with the code that renders them.

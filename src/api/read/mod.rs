@@ -2,7 +2,7 @@
 //!
 //! Nothing here parses stored JSON, and nothing here knows a JSON value: a body is made of mapped bytes and a few constant
 //! strings. Versions of a kind that have another shape than the stored one are converted outside, in
-//! [`converted`](super::converted).
+//! `converted.rs`.
 //!
 //! | file | what it decides |
 //! | --- | --- |
