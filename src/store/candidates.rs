@@ -23,7 +23,7 @@ pub(super) struct Candidates {
     part: usize,
     /// Runs of the rarest requirement.
     runs: Vec<PostingRun>,
-    /// Runs of each other requirement.
+    /// Runs of each other requirement that not all objects of the part satisfy.
     other_runs: Vec<Vec<PostingRun>>,
     /// Whether the runs decide, without a look at sidecars.
     is_sure: bool,
@@ -90,13 +90,17 @@ impl Candidates {
         self.is_sure = self.plan.is_decided;
         self.runs.clear();
         find_runs(part, &self.plan.rarest, &mut self.runs, &mut self.is_sure)?;
-        self.other_runs.resize_with(self.plan.others.len(), Vec::new);
+        self.other_runs.clear();
         if self.runs.is_empty() {
             return Ok(());
         }
-        for (listed, runs) in self.plan.others.iter().zip(&mut self.other_runs) {
-            runs.clear();
-            find_runs(part, listed, runs, &mut self.is_sure)?;
+        for listed in &self.plan.others {
+            let mut runs = Vec::with_capacity(listed.sought.len());
+            find_runs(part, listed, &mut runs, &mut self.is_sure)?;
+            // What every object has needs no look-up.
+            if !runs.iter().any(|run| run.len() == part.count()) {
+                self.other_runs.push(runs);
+            }
         }
         Ok(())
     }

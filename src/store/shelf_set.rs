@@ -146,11 +146,7 @@ impl Part {
         self.shelf.json_run(&self.bytes, objects)
     }
 
-    /// Numbers of the objects with this posting hash, and perhaps of a few others.
-    pub(super) fn postings(&self, hash: u64) -> Postings<'_> {
-        self.shelf.postings(&self.bytes, hash)
-    }
-
+    /// Where the numbers of the objects with this posting hash are, and perhaps of a few others.
     pub(super) fn posting_run(&self, hash: u64) -> Option<PostingRun> {
         self.shelf.posting_run(&self.bytes, hash)
     }

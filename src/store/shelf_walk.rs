@@ -58,10 +58,13 @@ impl ShelfWalk {
             .skip(self.at.part);
         let in_part = |(index, part): (usize, &Arc<Part>)| {
             let objects = self.objects_of(index, part);
-            let count = |sought: &Sought| {
-                part.postings(sought.hash)
+            let count = |sought: &Sought| match part.posting_run(sought.hash) {
+                None => 0,
+                Some(run) if objects == (0..part.count()) => run.len(),
+                Some(run) => part
+                    .postings_of(run)
                     .within(objects.start as u32, objects.end as u32)
-                    .len()
+                    .len(),
             };
             listed.sought.iter().map(count).sum::<usize>()
         };
