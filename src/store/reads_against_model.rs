@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flatkube_format::shelf::{PostingKind, posting_hash};
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, object};
@@ -484,4 +485,67 @@ fn a_flipped_bit_in_a_shelf_is_found_when_it_is_touched_and_not_before() {
         panic!("one shelved run")
     };
     run.json().unwrap_err();
+}
+
+/// Two labels of one posting hash, made as somebody would who knows the function: a value of eight bytes that cancels the
+/// state after the name.
+fn labels_of_one_hash() -> [(String, String); 2] {
+    let fold = |word: u64| {
+        let product = u128::from(word ^ 0x7f4a_7c15_9e37_79b9) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let absorb = |state: u64, text: &str| {
+        let words = text.as_bytes().chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        });
+        words.fold(fold(state ^ text.len() as u64), |state, word| fold(state ^ word))
+    };
+    let mut found = (0..).filter_map(|number: u32| {
+        let name = format!("label-{number}");
+        let before_value = fold(absorb(PostingKind::Label as u64, &name) ^ 8);
+        let value = (before_value ^ 0x7f4a_7c15_9e37_79b9).to_le_bytes();
+        Some((name, String::from_utf8(value.to_vec()).ok()?))
+    });
+    [found.next().unwrap(), found.next().unwrap()]
+}
+
+#[test]
+fn labels_that_share_a_hash_are_told_apart() {
+    let [sought, other] = labels_of_one_hash();
+    let hash = |(name, value): &(String, String)| posting_hash(PostingKind::Label, name, value);
+    assert_eq!(
+        hash(&sought),
+        hash(&other),
+        "the function changed: change the attack, too"
+    );
+    let mut fixture = Fixture::new(1 << 20);
+    // The first part has both, the second the other one alone.
+    for number in 0..20 {
+        let key = format!("a/n{number:02}");
+        let (name, value) = if number < 10 && number % 2 == 0 {
+            &sought
+        } else {
+            &other
+        };
+        fixture.put(RESOURCE, &key, &object(&key, &[(name, value)], &[], 0));
+    }
+    let (name, value) = sought;
+    let selection = Selection {
+        requirements: vec![Requirement::LabelIn {
+            name,
+            values: vec![value],
+        }],
+    };
+    let found = |fixture: &Fixture| {
+        let mut listing = Arc::new(fixture.view.clone()).list(RESOURCE, Range::default(), &selection);
+        let runs = std::iter::from_fn(|| listing.next(3).unwrap());
+        runs.map(|run| run.last_key().to_owned()).collect::<Vec<_>>()
+    };
+    let expected = ["a/n00", "a/n02", "a/n04", "a/n06", "a/n08"];
+    assert_eq!(found(&fixture), expected, "in the delta");
+    fixture.shelve_all(RESOURCE, 10);
+    assert_eq!(fixture.view.resource(RESOURCE).unwrap().shelf.parts().len(), 2);
+    assert_eq!(found(&fixture), expected, "on the shelf");
 }
