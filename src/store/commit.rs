@@ -27,6 +27,7 @@ use flatkube_format::manifest::Manifest;
 use flatkube_format::segment::namespace_crc;
 use flatkube_format::{Reason, sidecar};
 
+use super::archive;
 use super::engine::{Counters, Engine};
 use super::error::{Damaged, WriteError};
 use super::files;
@@ -406,6 +407,7 @@ impl Committer {
     fn publish(&mut self) -> Result<(), String> {
         let engine = self.engine.clone();
         self.active.segment.map().publish(self.active.end as usize);
+        archive::check_records(self.active.segment.map());
         let segment = self.active.segment.number();
         let mut working = engine.working();
         let log = working.view.log.clone();

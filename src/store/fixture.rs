@@ -139,6 +139,7 @@ impl Fixture {
         self.file.write_all_at(&bytes, self.end as u64).unwrap();
         let segment = self.segments.last().unwrap();
         segment.map().publish(self.end + bytes.len());
+        super::archive::check_records(segment.map());
         let at = RecordRef {
             segment: segment.number(),
             offset: self.end as u32,

@@ -1,4 +1,4 @@
-//! Maps of files: the only place of the engine with `unsafe`.
+//! Maps of files: one of the two files of the engine with `unsafe` (the other is `archive.rs`).
 //!
 //! A [`Map`] covers a whole file, read-only, and lends out only its *published* range, from the start of the file to a
 //! mark that only moves up. Three rules make the lent `&[u8]` sound:
@@ -14,7 +14,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "this file is the engine's one exception; each use is justified below"
+    reason = "maps lend out slices of files; the one use is justified below"
 )]
 
 use std::io;
@@ -24,10 +24,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
+use super::archive::CheckedRecords;
+
 /// A read-only map of a whole file, of which `0..published` may be read.
 pub struct Map {
     raw: MmapRaw,
     published: AtomicUsize,
+    /// Up to where the records, if it is a log segment, have sidecars that were checked.
+    checked_records: CheckedRecords,
     file: Box<str>,
 }
 
@@ -40,6 +44,7 @@ impl Map {
         Ok(Map {
             raw,
             published: AtomicUsize::new(0),
+            checked_records: CheckedRecords::default(),
             file: name.into(),
         })
     }
@@ -82,6 +87,10 @@ impl Map {
     /// When `range` is not published.
     pub fn slice(&self, range: Range<usize>) -> &[u8] {
         &self.bytes()[range]
+    }
+
+    pub(super) fn checked_records(&self) -> &CheckedRecords {
+        &self.checked_records
     }
 
     /// The name of the mapped file, for error messages.

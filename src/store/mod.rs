@@ -15,6 +15,7 @@
 //! - History of a resource is complete above its floor: a [`Follower`] either sees every write or gets
 //!   [`HistoryError::TooOld`].
 
+mod archive;
 mod bell;
 mod candidates;
 mod commit;

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatkube_format::FormatError;
 use flatkube_format::frame::{self, Previous, Record, Spans};
 use flatkube_format::sidecar::{self, ArchivedSidecar, digit_count};
 
+use super::archive;
 use super::error::Damaged;
 use super::log::{Log, RecordRef};
 use super::map::Map;
@@ -268,10 +268,21 @@ impl Object {
         metadata.ok_or_else(|| self.damaged(0, "the sidecar names a metadata span outside the JSON".to_owned()))
     }
 
-    /// What was archived beside the JSON, checked on every call (some hundred nanoseconds): keep the reference.
+    /// What was archived beside the JSON. Its archive is checked once, with its neighbours; only that of a version which a
+    /// later record carries along, or of history from before this start, is checked on every call (some hundred
+    /// nanoseconds).
     pub fn sidecar(&self) -> Result<&ArchivedSidecar, Damaged> {
-        let sidecar = sidecar::access(self.sidecar_bytes()?);
-        sidecar.map_err(|FormatError { offset, reason }| self.damaged(offset, reason.to_string()))
+        match &self.place {
+            Place::Shelved { part, index } => part.archive(*index as usize),
+            Place::Logged(Logged { map, version, .. }) => {
+                let sidecar = match version.record {
+                    Some(offset) => archive::of_record(map, offset.get()),
+                    None => sidecar::access(version.sidecar.in_map(map))
+                        .map_err(|error| error.at(version.sidecar.start as usize)),
+                };
+                sidecar.map_err(|error| Damaged::of(map.file(), &error))
+            }
+        }
     }
 
     /// The sidecar as it was written, its archive unchecked.

@@ -26,6 +26,7 @@ use flatkube_format::manifest::{self, Manifest, SegmentEntry};
 use flatkube_format::segment::{self, Scan, Verdict, namespace_crc};
 use flatkube_format::{FormatError, Reason};
 
+use super::archive;
 use super::disk::{Disk, DiskFile};
 use super::engine::{Engine, remove};
 use super::error::{Damaged, OpenError};
@@ -301,6 +302,7 @@ impl Recovery {
             return seal(map, sealed, true);
         }
         map.publish(scan.end);
+        archive::check_records(&map);
         let segment = Arc::new(Segment::active(seed, entry.first_revision, map));
         let was_sealed = entry.sealed.is_some();
         Ok(Opened::Tail(Tail {

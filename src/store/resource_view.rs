@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use flatkube_format::frame::Kind;
 use flatkube_format::shelf::{PostingKind, posting_hash};
-use flatkube_format::sidecar;
 
+use super::archive;
 use super::delta::{Delta, Put};
 use super::error::Damaged;
 use super::log::{EntryList, Log, RecordRef};
@@ -147,9 +147,8 @@ impl ResourceView {
             Kind::Delete => (record.key.as_bytes(), true, true),
             Kind::Marker => return Ok(()),
         };
-        let sidecar = sidecar::access(record.sidecar);
-        let sidecar =
-            sidecar.map_err(|error| Damaged::of(segment.map().file(), &error.at(record.sidecar_range().start)))?;
+        let sidecar = archive::of_record(segment.map(), at.offset);
+        let sidecar = sidecar.map_err(|error| Damaged::of(segment.map().file(), &error))?;
         let Put { slot, replaced } = self.active.put(log, key, at, tombstone, beneath, record.len as u64);
         if replaced.is_none() {
             match &mut self.frozen {
@@ -169,9 +168,9 @@ impl ResourceView {
         // What the version before in this delta was listed under need not be listed again.
         let before = replaced
             .filter(|slot| !slot.is_tombstone())
-            .map(|slot| log.record(slot.at()))
+            .map(|slot| log.holding(slot.at()).map(|segment| (segment, slot.at().offset)))
             .transpose()?;
-        let before = before.and_then(|record| sidecar::access(record.sidecar).ok());
+        let before = before.and_then(|(segment, offset)| archive::of_record(segment.map(), offset).ok());
         for label in sidecar.labels.iter() {
             let (name, value) = (label.name.as_str(), label.value.as_str());
             if before.is_none_or(|before| before.label(name) != Some(value)) {

@@ -1,7 +1,7 @@
 //! The shelf of a resource: mapped parts in list order, and which of their objects were overwritten since.
 //!
-//! Nothing here grows with the number of shelved objects but two bits of bookkeeping: a bit per 64 KiB block that was proven,
-//! and, in a resource that is being written, a bit per object that a delta overwrote (its *shadow*).
+//! Nothing here grows with the number of shelved objects but three bits of bookkeeping: two per 64 KiB block, that its checksum
+//! and that its archives were proven, and, in a resource that is being written, a bit per object that a delta overwrote (its *shadow*).
 
 use std::fmt;
 use std::ops::{Bound, Range};
@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use flatkube_format::manifest::PartEntry;
 use flatkube_format::shelf::{Entry, PostingRun, Postings, Shelf};
-use flatkube_format::sidecar::{self, ArchivedSidecar};
+use flatkube_format::sidecar::ArchivedSidecar;
 
+use super::archive::ShelvedArchives;
 use super::delta::{Delta, Keys};
 use super::error::Damaged;
 use super::map::Map;
@@ -27,6 +28,8 @@ pub struct Part {
     shelf: Shelf,
     /// A bit per block of JSON and sidecars: set once its checksum was found right.
     proven: Box<[AtomicU64]>,
+    /// The sidecars, as far as their archives are checked: another bit per block.
+    archives: ShelvedArchives,
     /// [`Sought::proof`]s of labels and fields of which a sidecar has shown that their run lists them, by their hashes.
     vouched: [AtomicU64; VOUCHED],
 }
@@ -89,6 +92,7 @@ impl Part {
         Ok(Part {
             entry,
             map,
+            archives: ShelvedArchives::new(bytes.clone(), shelf),
             bytes,
             shelf,
             proven,
@@ -174,10 +178,24 @@ impl Part {
         Ok(is_right)
     }
 
-    /// The sidecar of the object `index`, checked.
+    /// The sidecar of the object `index`, its block proven and its archive checked, once for all that begin in the block.
     pub(super) fn archive(&self, index: usize) -> Result<&ArchivedSidecar, Damaged> {
-        sidecar::access(self.sidecar(index)?)
-            .map_err(|error| Damaged::of(self.map.file(), &error.at(self.entry(index).sidecar.start)))
+        match self.archives.get(index) {
+            Some(archive) => Ok(archive),
+            None => self.check_archive(index),
+        }
+    }
+
+    #[cold]
+    fn check_archive(&self, index: usize) -> Result<&ArchivedSidecar, Damaged> {
+        self.prove(self.entry(index).sidecar)?;
+        // The last sidecar of the block may reach into the next one. Damage there is not this object's: it is told when
+        // its own object is read, and until then the archives of this block are checked at each access.
+        if self.prove(self.archives.span(&self.archives.neighbours(index))).is_ok() {
+            self.archives.check_block_of(index);
+        }
+        let archive = self.archives.check_one(index);
+        archive.map_err(|error| Damaged::of(self.map.file(), &error))
     }
 
     /// Bytes of the file from `range`, proven.
