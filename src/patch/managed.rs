@@ -305,10 +305,12 @@ fn compare_struct(
             left.and_then(|left| left.get(name)),
             right.and_then(|right| right.get(name)),
         );
-        // A part that is a value, not a pointer, is always there, if only as an empty one; so is a list that must be.
+        // A part that is a value, not a pointer, is always there, if only as an empty one; so are a list that must be and a
+        // text that is written even when it is empty.
         let hollow = match field.ty() {
             Type::Schema(_) if field.default_json() == Some("{}") => Some(Value::Object(Map::new())),
             Type::List(_) if field.required() => Some(Value::Null),
+            Type::String(_) if field.default_json() == Some("\"\"") => Some(Value::String(String::new())),
             _ => None,
         };
         let left = left.or(hollow.as_ref().filter(|_| lhs.is_some()));
