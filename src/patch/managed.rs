@@ -26,8 +26,8 @@ pub struct Request<'a> {
     pub subresource: &'a str,
     /// Now, as metadata writes times.
     pub now: &'a str,
-    /// Whether the kind has a status that only its subresource changes.
-    pub has_status: bool,
+    /// Top-level fields that a request like this cannot change: `status` of most kinds, but for its subresource.
+    pub resets: &'a [&'a str],
 }
 
 /// Sets `metadata.managedFields` of `new`, which is to replace `live` (`None`: is to be created). What the client sent
@@ -185,8 +185,9 @@ fn strip(set: &mut Fields, request: &Request<'_>) {
     }
     if request.subresource == "status" {
         set.keep_only(&["f:status", "f:metadata"]);
-    } else if request.has_status {
-        set.take("f:status");
+    }
+    for field in request.resets {
+        set.take(&field_key(field));
     }
     set.prune();
 }
@@ -244,6 +245,8 @@ fn is_hollow(value: Option<&Value>) -> bool {
 struct Rule {
     list: Option<ListType>,
     atomic: bool,
+    /// Taken apart although its schema is one value.
+    granular: bool,
 }
 
 fn compare(
@@ -257,7 +260,7 @@ fn compare(
 ) {
     let whole = rule.atomic || is_hollow(lhs) && is_hollow(rhs);
     match ty {
-        Type::Schema(schema) if !whole && schema.shape() == Shape::Struct && !schema.map_atomic() => {
+        Type::Schema(schema) if !whole && schema.shape() == Shape::Struct && (rule.granular || !schema.map_atomic()) => {
             compare_struct(schema, lhs, rhs, path, changes);
         }
         Type::Map(element) if !whole => compare_map(element, lhs, rhs, path, changes),
@@ -300,6 +303,7 @@ fn compare_struct(
         let rule = Rule {
             list: field.list_type(),
             atomic: field.map_atomic(),
+            granular: field.map_granular(),
         };
         let (left, right) = (
             left.and_then(|left| left.get(name)),
@@ -442,7 +446,7 @@ mod tests {
             api_version: "v1",
             subresource: "",
             now: NOW,
-            has_status: false,
+            resets: &[],
         }
     }
 
@@ -513,7 +517,7 @@ mod tests {
             None,
             &mut deployment,
             &Request {
-                has_status: true,
+                resets: &["status"],
                 ..by("m")
             },
         );

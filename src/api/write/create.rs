@@ -75,6 +75,7 @@ pub(super) async fn insert(
     if shape.storage == "pods" {
         pods::admit(&view, info, &mut value)?;
     }
+    resources::set_requester(shape, &mut value, &info.user.name, &info.user.uid, &info.user.groups);
     let generated = object::meta(&value, "name").is_empty() && !object::meta(&value, "generateName").is_empty();
     let mut attempts = if generated { NAMES_MAX } else { 1 };
     let mut next = Some(value);
@@ -89,9 +90,8 @@ pub(super) async fn insert(
             namespace: info.namespace.as_deref(),
             name: info.name.as_deref(),
         };
-        let told =
-            resources::prepare_create_with(shape, &mut object, &context, |object| manager.note(shape, None, object))
-                .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
+        let told = resources::prepare_create_with(shape, &mut object, &context, |object| manager.note(None, object))
+            .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
         let name = object::meta(&object, "name").to_owned();
         api.services
             .allocate(shape, &mut object, None, options.dry_run)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::object;
 use crate::api::request::RequestInfo;
 use crate::patch::managed::{self, Request};
-use crate::resources::Resource;
+use crate::resources::{self, Resource};
 use crate::schema::Schema;
 
 /// Longest name of a manager taken from a User-Agent, bytes.
@@ -17,7 +17,7 @@ const NAME_MAX: usize = 128;
 #[derive(Debug, Clone)]
 pub(super) struct Manager {
     name: String,
-    api_version: String,
+    resource: &'static Resource,
     subresource: &'static str,
     /// What was applied, for a server-side apply.
     applied: Option<Value>,
@@ -41,7 +41,7 @@ impl Manager {
             });
         Self {
             name: name.into_owned(),
-            api_version: info.resource.api_version(),
+            resource: info.resource,
             subresource: info.subresource.map_or("", |sub| sub.name),
             applied: None,
         }
@@ -55,17 +55,42 @@ impl Manager {
         }
     }
 
-    /// Notes in `new` what this manager changed of `live`. Both are in the stored shape.
-    pub(super) fn note(&self, shape: &Resource, live: Option<&Value>, new: &mut Value) {
-        let Some(schema) = Schema::of(shape.group, shape.version, shape.kind) else {
+    /// Notes in `new` what this manager changed of `live`. Both are in the stored shape; fields are told in the version of
+    /// the request.
+    pub(super) fn note(&self, live: Option<&Value>, new: &mut Value) {
+        if !resources::has_other_shape(self.resource) {
+            return self.note_in_version(live, new);
+        }
+        let live = live.map(|live| object::in_version(self.resource, live.clone()));
+        let mut shown = object::in_version(self.resource, new.clone());
+        self.note_in_version(live.as_ref(), &mut shown);
+        let noted = shown["metadata"]["managedFields"].take();
+        let metadata = object::metadata_mut(new);
+        if noted.is_null() {
+            metadata.remove("managedFields");
+        } else {
+            metadata.insert("managedFields".into(), noted);
+        }
+    }
+
+    fn note_in_version(&self, live: Option<&Value>, new: &mut Value) {
+        let resource = self.resource;
+        let Some(schema) = Schema::of(resource.group, resource.version, resource.kind) else {
             return;
+        };
+        let resets: &[&str] = match (resource.plural, self.subresource) {
+            // Requests are for their requester and approvals for the approver: neither is anybody's field.
+            ("certificatesigningrequests", "" | "approval") => &["spec", "status"],
+            (_, "status") => &[],
+            _ if resource.subresource("status").is_some() => &["status"],
+            _ => &[],
         };
         let request = Request {
             manager: &self.name,
-            api_version: &self.api_version,
+            api_version: &resource.api_version(),
             subresource: self.subresource,
             now: &object::time(object::now_s()),
-            has_status: shape.subresource("status").is_some(),
+            resets,
         };
         match &self.applied {
             None => managed::update(schema, live, new, &request),

@@ -225,7 +225,7 @@ pub(super) async fn change(
             let told =
                 resources::prepare_update_with(shape, target.subresource, &old, &mut new, &target.context(), |new| {
                     if let Some(manager) = &target.manager {
-                        manager.note(shape, Some(&old), new);
+                        manager.note(Some(&old), new);
                     }
                 })
                 .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
