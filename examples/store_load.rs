@@ -12,7 +12,7 @@ use flatkube::store::disk::RealDisk;
 use flatkube::store::{
     ArchiveError, Archiver, Change, Durability, Options, Precondition, Prepared, Range, Selection, Store, Write,
 };
-use flatkube_format::sidecar::{Cell, Pair, Sidecar};
+use flatkube_format::sidecar::{Fill, Hole, Pair, Sidecar};
 
 struct NoArchiver;
 
@@ -48,6 +48,10 @@ fn pod(index: usize) -> (String, Prepared) {
         name: name.into(),
         value,
     };
+    let row = format!(
+        r#"{{"cells":["{name}","1/1","Running",0,"AGE","node-{}"],"object":"#,
+        index % 1000
+    );
     let sidecar = Sidecar {
         layout: 1,
         metadata_start: 12,
@@ -73,14 +77,11 @@ fn pod(index: usize) -> (String, Prepared) {
             ),
         ],
         owners: vec![format!("{:08x}-1111-4000-8000-000000000000", index % 2000)],
-        cells: vec![
-            Cell::Text(name.clone()),
-            Cell::Text("1/1".into()),
-            Cell::Text("Running".into()),
-            Cell::Integer(0),
-            Cell::Age(1_700_000_000),
-            Cell::Text(format!("node-{}", index % 1000)),
-        ],
+        row: row.replacen("AGE", "", 1),
+        holes: vec![Hole {
+            at: row.find("AGE").unwrap_or_default() as u32,
+            fill: Fill::Since(1_700_000_000),
+        }],
     };
     (
         format!("{namespace}/{name}"),

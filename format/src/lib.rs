@@ -8,14 +8,13 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`object`] | what a writer prepares before the revision is known |
-//! | [`sidecar`] | the archive beside an object's JSON: labels, fields, cells, spans |
+//! | [`sidecar`] | the archive beside an object's JSON: labels, fields, Table row, spans |
 //! | [`frame`] | log records |
 //! | [`segment`] | a log file: header, records, footer index; torn tails told from bit rot |
 //! | [`shelf`] | the snapshot of one resource in list order, one part |
 //! | [`manifest`] | the file that names all others |
 
 mod bytes;
-mod cell;
 mod error;
 mod footer;
 pub mod frame;
@@ -23,6 +22,7 @@ pub mod manifest;
 pub mod object;
 mod posting;
 mod record;
+mod row;
 pub mod segment;
 pub mod shelf;
 mod shelf_builder;

@@ -12,7 +12,8 @@ use rkyv::rancor::Failure;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::bytes::u16_at;
-pub use crate::cell::{ArchivedCell, Cell};
+use crate::row;
+pub use crate::row::{ArchivedFill, ArchivedHole, Fill, Hole};
 use crate::{FormatError, Reason};
 
 /// First two bytes of a sidecar.
@@ -29,7 +30,7 @@ pub const HEAD_LEN: usize = 4;
 #[derive(Debug, Clone, Default, PartialEq, Archive, Serialize, Deserialize)]
 #[rkyv(derive(Debug))]
 pub struct Sidecar {
-    /// Number of the column layout that `cells` follow; it is above that numbers layouts.
+    /// Number of the column layout that `row` follows; it is above that numbers layouts.
     pub layout: u32,
     /// Offset of the `{` of metadata's value.
     pub metadata_start: u32,
@@ -47,8 +48,11 @@ pub struct Sidecar {
     pub fields: Vec<Pair>,
     /// UIDs of the owners.
     pub owners: Vec<String>,
-    /// Table cells in the order of the columns of `layout`.
-    pub cells: Vec<Cell>,
+    /// The object's row in a Table of the columns of `layout`, as JSON text from its `{` up to the value of `object`, save
+    /// for what goes into the holes.
+    pub row: String,
+    /// Where in `row` something goes that is known only when the row is sent.
+    pub holes: Vec<Hole>,
 }
 
 /// A name and a value.
@@ -137,6 +141,12 @@ impl ArchivedSidecar {
     /// The value of a selectable field.
     pub fn field(&self, name: &str) -> Option<&str> {
         find(&self.fields, name)
+    }
+
+    /// The row's text cut at its holes: each piece with what fills the hole behind it, at the end the rest without. The
+    /// holes come from the archive as they are; wrong ones are filled at other places, nothing worse.
+    pub fn row_pieces(&self) -> impl Iterator<Item = (&[u8], Option<&ArchivedFill>)> {
+        row::pieces(&self.row, &self.holes)
     }
 
     /// Unix seconds of `creationTimestamp`, `None` when there is none.
@@ -260,19 +270,16 @@ mod tests {
             ],
             fields: vec![pair("spec.nodeName", ""), pair("status.phase", "Running")],
             owners: vec!["owner".into()],
-            cells: vec![
-                Cell::Null,
-                Cell::Bool(true),
-                Cell::Integer(-5),
-                Cell::Number(1.5),
-                Cell::TextAge {
-                    before: "5 (".into(),
-                    at: 3,
-                    after: " ago)".into(),
+            row: r#"{"cells":["",""],"object":"#.into(),
+            holes: vec![
+                Hole {
+                    at: 11,
+                    fill: Fill::Since(3),
                 },
-                Cell::Duration { start: 1, end: 0 },
-                Cell::Revision,
-                Cell::Json("{}".into()),
+                Hole {
+                    at: 14,
+                    fill: Fill::Revision,
+                },
             ],
         };
         let bytes = sidecar.archive();
@@ -281,7 +288,32 @@ mod tests {
         assert_eq!(read.label("tier"), None);
         assert_eq!(read.field("spec.nodeName"), Some(""));
         assert_eq!(read.metadata_span(2), 12..51);
+        let pieces: Vec<_> = read.row_pieces().map(|(piece, fill)| (piece, fill.is_some())).collect();
+        assert_eq!(
+            pieces,
+            [
+                (&br#"{"cells":[""#[..], true),
+                (br#"",""#, true),
+                (br#""],"object":"#, false)
+            ]
+        );
         assert_eq!(rkyv::api::low::deserialize::<Sidecar, Failure>(read).unwrap(), sidecar);
+    }
+
+    #[test]
+    fn holes_at_wrong_places_lose_no_text() {
+        let hole = |at| Hole {
+            at,
+            fill: Fill::Revision,
+        };
+        let bytes = Sidecar {
+            row: "abcdef".into(),
+            holes: vec![hole(4), hole(2), hole(u32::MAX), hole(0)],
+            ..Sidecar::default()
+        }
+        .archive();
+        let pieces: Vec<_> = access(&bytes).unwrap().row_pieces().map(|(piece, _)| piece).collect();
+        assert_eq!(pieces, [&b"abcd"[..], b"", b"ef", b"", b""]);
     }
 
     #[test]

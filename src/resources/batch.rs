@@ -1,9 +1,9 @@
 //! The group `batch`: Jobs and CronJobs.
 
-use flatkube_format::sidecar::Cell;
 use serde_json::Value;
 
 use super::FieldError;
+use super::cell::Cell;
 use super::core::pod_rules::capitalized;
 use super::core::pod_spec::default_pod_spec;
 use super::edit::{default_at, object_at, set_at};

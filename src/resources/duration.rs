@@ -1,38 +1,39 @@
 //! Durations as Kubernetes shows them to people (`90s`, `5m10s`, `2y5d`).
 
-use std::fmt::Write;
-
 /// Writes a duration of that many seconds, with at most two units and less detail the longer it is. A clock that is off
 /// by one second shows `0s`; anything further in the future is `<invalid>`.
-pub fn write_human_duration(seconds: i64, out: &mut String) {
+pub fn write_human_duration(seconds: i64, out: &mut Vec<u8>) {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
-    let two = |out: &mut String, large: i64, large_unit: char, small: i64, small_unit: char| {
-        let _ = if small == 0 {
-            write!(out, "{large}{large_unit}")
-        } else {
-            write!(out, "{large}{large_unit}{small}{small_unit}")
-        };
+    let one = |out: &mut Vec<u8>, count: i64, unit: u8| {
+        out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+        out.push(unit);
+    };
+    let two = |out: &mut Vec<u8>, large: i64, large_unit: u8, small: i64, small_unit: u8| {
+        one(out, large, large_unit);
+        if small != 0 {
+            one(out, small, small_unit);
+        }
     };
     match seconds {
-        ..=-2 => out.push_str("<invalid>"),
-        -1 => out.push_str("0s"),
-        0..120 => two(out, seconds, 's', 0, 's'),
-        _ if minutes < 10 => two(out, minutes, 'm', seconds % 60, 's'),
-        _ if minutes < 3 * 60 => two(out, minutes, 'm', 0, 's'),
-        _ if hours < 8 => two(out, hours, 'h', minutes % 60, 'm'),
-        _ if hours < 2 * 24 => two(out, hours, 'h', 0, 'm'),
-        _ if hours < 8 * 24 => two(out, hours / 24, 'd', hours % 24, 'h'),
-        _ if hours < 2 * 365 * 24 => two(out, hours / 24, 'd', 0, 'h'),
-        _ if hours < 8 * 365 * 24 => two(out, hours / 24 / 365, 'y', hours / 24 % 365, 'd'),
-        _ => two(out, hours / 24 / 365, 'y', 0, 'd'),
+        ..=-2 => out.extend_from_slice(b"<invalid>"),
+        -1 => out.extend_from_slice(b"0s"),
+        0..120 => one(out, seconds, b's'),
+        _ if minutes < 10 => two(out, minutes, b'm', seconds % 60, b's'),
+        _ if minutes < 3 * 60 => one(out, minutes, b'm'),
+        _ if hours < 8 => two(out, hours, b'h', minutes % 60, b'm'),
+        _ if hours < 2 * 24 => one(out, hours, b'h'),
+        _ if hours < 8 * 24 => two(out, hours / 24, b'd', hours % 24, b'h'),
+        _ if hours < 2 * 365 * 24 => one(out, hours / 24, b'd'),
+        _ if hours < 8 * 365 * 24 => two(out, hours / 24 / 365, b'y', hours / 24 % 365, b'd'),
+        _ => one(out, hours / 24 / 365, b'y'),
     }
 }
 
 /// [`write_human_duration`] into a new text.
 pub fn human_duration(seconds: i64) -> String {
-    let mut out = String::new();
+    let mut out = Vec::new();
     write_human_duration(seconds, &mut out);
-    out
+    String::from_utf8(out).expect("digits and units are ASCII")
 }
 
 #[cfg(test)]

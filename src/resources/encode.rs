@@ -5,7 +5,7 @@ use flatkube_format::sidecar::{Pair, Sidecar};
 use serde::de::{Deserialize, IgnoredAny};
 use serde_json::{Map, Value};
 
-use super::{Resource, kind, lookup};
+use super::{Resource, kind, lookup, table};
 
 /// Why an object cannot be encoded or a stored one cannot be read again.
 #[derive(Debug, thiserror::Error)]
@@ -141,6 +141,7 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
         .collect();
     fields.sort_by(|a, b| a.name.cmp(&b.name));
     let owners = lookup::list(object, "/metadata/ownerReferences").iter();
+    let (row, holes) = table::row(&kind::cells(resource, object));
     Sidecar {
         layout: resource.map_or(0, |resource| layout(resource.storage)),
         metadata_start: spans.metadata_start as u32,
@@ -151,7 +152,8 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
         labels,
         fields,
         owners: owners.map(|owner| lookup::text(owner, "/uid").to_owned()).collect(),
-        cells: kind::cells(resource, object),
+        row,
+        holes,
     }
 }
 

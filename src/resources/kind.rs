@@ -1,8 +1,8 @@
 //! What is computed for a kind, beyond its declaration.
 
-use flatkube_format::sidecar::Cell;
 use serde_json::Value;
 
+use super::cell::Cell;
 use super::lookup;
 use super::row::Row;
 use super::{Context, FieldError, Refusal, Resource, apps, batch, core, extension, networking, policy, rbac, storage};

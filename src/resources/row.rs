@@ -1,8 +1,8 @@
 //! Making the Table cells of an object at write time.
 
-use flatkube_format::sidecar::Cell;
 use serde_json::Value;
 
+use super::cell::Cell;
 use super::lookup;
 
 /// The row of one object while its cells are collected, in column order.

@@ -1,8 +1,8 @@
 //! The `scale` subresource: `autoscaling/v1` Scale of workloads.
 
-use flatkube_format::sidecar::Cell;
 use serde_json::{Value, json};
 
+use super::cell::Cell;
 use super::lookup::{integer, text};
 use super::row::{self, Row};
 use super::{Column, FieldError, Refusal, Resource};

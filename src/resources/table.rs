@@ -1,75 +1,67 @@
-//! Table cells from sidecars, rendered when they are sent. Nothing is parsed and no object is read.
+//! Table rows: rendered when an object is written, save for what depends on the clock or the revision; that is filled in when
+//! the row is sent. Nothing is parsed then and no object is read.
 
 use std::io::Write;
 
-use flatkube_format::sidecar::{ArchivedCell, ArchivedSidecar, digits};
+use flatkube_format::sidecar::{ArchivedFill, ArchivedSidecar, Fill, Hole, digits};
 
-use super::duration::write_human_duration;
+use super::cell::Cell;
+use super::duration::{human_duration, write_human_duration};
 
-/// Writes the cells of one row as a JSON array, as kube-apiserver prints them at the Unix second `now_s`.
-///
-/// `revision` is the object's; only a column that shows it needs it. Appends to `out`.
-pub fn render_cells(sidecar: &ArchivedSidecar, now_s: i64, revision: u64, out: &mut Vec<u8>) {
-    out.push(b'[');
-    let mut first = true;
-    let mut scratch = String::new();
-    for cell in sidecar.cells.iter() {
-        if matches!(cell, ArchivedCell::Json(_)) {
-            continue;
+/// The text of a row, from its `{` up to the value of `object`, and its holes.
+pub(super) fn row(cells: &[Cell]) -> (String, Vec<Hole>) {
+    let mut text = Vec::with_capacity(256);
+    let mut holes = Vec::new();
+    text.extend_from_slice(br#"{"cells":["#);
+    let columns = cells.iter().filter(|cell| !matches!(cell, Cell::Json(_)));
+    for (index, cell) in columns.enumerate() {
+        if index > 0 {
+            text.push(b',');
         }
-        if !first {
-            out.push(b',');
-        }
-        first = false;
         match cell {
-            ArchivedCell::Null | ArchivedCell::Json(_) => out.extend_from_slice(b"null"),
-            ArchivedCell::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
-            ArchivedCell::Integer(value) => write_display(value.to_native(), out),
-            ArchivedCell::Number(value) => write_display(value.to_native(), out),
-            ArchivedCell::Text(text) => write_text(text, out),
-            ArchivedCell::Age(at) => {
-                scratch.clear();
-                write_age(now_s, at.to_native(), &mut scratch);
-                write_text(&scratch, out);
-            }
-            ArchivedCell::TextAge { before, at, after } => {
-                scratch.clear();
-                scratch.push_str(before);
-                write_age(now_s, at.to_native(), &mut scratch);
-                scratch.push_str(after);
-                write_text(&scratch, out);
-            }
-            ArchivedCell::Duration { start, end } => {
-                scratch.clear();
-                let end = if end.to_native() == 0 { now_s } else { end.to_native() };
-                write_human_duration(end.saturating_sub(start.to_native()), &mut scratch);
-                write_text(&scratch, out);
-            }
-            ArchivedCell::Revision => {
-                out.push(b'"');
-                out.extend_from_slice(digits(revision).as_bytes());
-                out.push(b'"');
-            }
+            Cell::Null | Cell::Json(_) => text.extend_from_slice(b"null"),
+            Cell::Bool(value) => write_display(value, &mut text),
+            Cell::Integer(value) => write_display(value, &mut text),
+            Cell::Number(value) => write_display(value, &mut text),
+            Cell::Text(string) => write_text(string, &mut text),
+            Cell::Age(at) => write_age("", *at, "", &mut text, &mut holes),
+            Cell::TextAge { before, at, after } => write_age(before, *at, after, &mut text, &mut holes),
+            Cell::Duration { start, end: 0 } => write_around("", Fill::Since(*start), "", &mut text, &mut holes),
+            Cell::Duration { start, end } => write_text(&human_duration(end.saturating_sub(*start)), &mut text),
+            Cell::Revision => write_around("", Fill::Revision, "", &mut text, &mut holes),
         }
     }
-    out.push(b']');
-}
-
-/// The `conditions` of the row as a JSON array, for objects that have such (Pods that are over).
-pub fn row_conditions(sidecar: &ArchivedSidecar) -> Option<&str> {
-    sidecar.cells.iter().find_map(|cell| match cell {
-        ArchivedCell::Json(conditions) => Some(conditions.as_str()),
+    text.push(b']');
+    let conditions = cells.iter().find_map(|cell| match cell {
+        Cell::Json(conditions) => Some(conditions),
         _ => None,
-    })
+    });
+    if let Some(conditions) = conditions {
+        text.extend_from_slice(br#","conditions":"#);
+        text.extend_from_slice(conditions.as_bytes());
+    }
+    text.extend_from_slice(br#","object":"#);
+    let text = String::from_utf8(text).expect("all that was written is UTF-8");
+    (text, holes)
 }
 
 /// The instant 0 stands for one that is not known.
-fn write_age(now_s: i64, at: i64, out: &mut String) {
+fn write_age(before: &str, at: i64, after: &str, text: &mut Vec<u8>, holes: &mut Vec<Hole>) {
     if at == 0 {
-        out.push_str("<unknown>");
+        write_text(&format!("{before}<unknown>{after}"), text);
     } else {
-        write_human_duration(now_s.saturating_sub(at), out);
+        write_around(before, Fill::Since(at), after, text, holes);
     }
+}
+
+/// A JSON string with a hole in it. What fills holes needs no escapes.
+fn write_around(before: &str, fill: Fill, after: &str, text: &mut Vec<u8>, holes: &mut Vec<Hole>) {
+    write_text(before, text);
+    text.pop();
+    let at = text.len();
+    holes.push(Hole { at: at as u32, fill });
+    write_text(after, text);
+    text.remove(at);
 }
 
 fn write_text(text: &str, out: &mut Vec<u8>) {
@@ -81,66 +73,100 @@ fn write_display(value: impl std::fmt::Display, out: &mut Vec<u8>) {
     let _ = write!(out, "{value}");
 }
 
+/// What [`write_row`] writes at most, in bytes.
+pub fn row_len_max(sidecar: &ArchivedSidecar) -> usize {
+    // A revision has 20 digits at most, a time two numbers and two units.
+    const FILL_LEN_MAX: usize = 24;
+    sidecar.row.len() + sidecar.holes.len() * FILL_LEN_MAX
+}
+
+/// Writes a row up to the value of its `object`: `{"cells":[…],"object":`, as kube-apiserver prints it at the Unix second
+/// `now_s`.
+///
+/// `revision` is the object's; only a column that shows it needs it. Appends to `out`.
+pub fn write_row(sidecar: &ArchivedSidecar, now_s: i64, revision: u64, out: &mut Vec<u8>) {
+    for (piece, fill) in sidecar.row_pieces() {
+        out.extend_from_slice(piece);
+        match fill {
+            None => {}
+            Some(ArchivedFill::Since(at)) => write_human_duration(now_s.saturating_sub(at.to_native()), out),
+            Some(ArchivedFill::Revision) => out.extend_from_slice(digits(revision).as_bytes()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use flatkube_format::sidecar::{Cell, Sidecar, access};
+    use flatkube_format::sidecar::{Sidecar, access};
 
     use super::*;
 
-    fn rendered(cells: Vec<Cell>, now_s: i64) -> String {
+    fn rendered(cells: &[Cell], now_s: i64) -> String {
+        let (row, holes) = row(cells);
         let bytes = Sidecar {
-            cells,
+            row,
+            holes,
             ..Sidecar::default()
         }
         .archive();
         let mut out = Vec::new();
-        render_cells(access(&bytes).unwrap(), now_s, 42, &mut out);
-        String::from_utf8(out).unwrap()
+        let sidecar = access(&bytes).unwrap();
+        write_row(sidecar, now_s, 42, &mut out);
+        assert!(out.len() <= row_len_max(sidecar));
+        let row = String::from_utf8(out).unwrap();
+        let cells = row.strip_prefix(r#"{"cells":"#).unwrap();
+        cells.strip_suffix(r#","object":"#).unwrap().to_owned()
     }
 
     #[test]
     fn cells_that_depend_on_the_clock_are_rendered_for_the_moment_they_are_sent() {
-        let cells = || {
-            vec![
-                Cell::Age(1000),
-                Cell::TextAge {
-                    before: "5 (".into(),
-                    at: 1060,
-                    after: " ago)".into(),
-                },
-                Cell::Duration { start: 1000, end: 1010 },
-                Cell::Duration { start: 1000, end: 0 },
-                Cell::Age(0),
-            ]
-        };
+        let cells = [
+            Cell::Age(1000),
+            Cell::TextAge {
+                before: "5 (".into(),
+                at: 1060,
+                after: " ago)".into(),
+            },
+            Cell::Duration { start: 1000, end: 1010 },
+            Cell::Duration { start: 1000, end: 0 },
+            Cell::Age(0),
+        ];
         assert_eq!(
-            rendered(cells(), 1090),
+            rendered(&cells, 1090),
             r#"["90s","5 (30s ago)","10s","90s","<unknown>"]"#
         );
         assert_eq!(
-            rendered(cells(), 1000 + 7200),
+            rendered(&cells, 1000 + 7200),
             r#"["120m","5 (119m ago)","10s","120m","<unknown>"]"#
         );
-        assert_eq!(rendered(vec![Cell::Age(1010)], 1000), r#"["<invalid>"]"#);
+        assert_eq!(rendered(&[Cell::Age(1010)], 1000), r#"["<invalid>"]"#);
     }
 
     #[test]
     fn texts_are_escaped_and_row_conditions_are_no_column() {
-        let cells = vec![
+        let cells = [
             Cell::Text("a\"b\n".into()),
             Cell::Integer(-3),
             Cell::Bool(false),
             Cell::Null,
             Cell::Number(0.5),
             Cell::Revision,
+            Cell::TextAge {
+                before: "\"".into(),
+                at: 7,
+                after: "\\".into(),
+            },
+            Cell::TextAge {
+                before: "\t".into(),
+                at: 0,
+                after: String::new(),
+            },
             Cell::Json("[1]".into()),
         ];
-        let bytes = Sidecar {
-            cells: cells.clone(),
-            ..Sidecar::default()
-        }
-        .archive();
-        assert_eq!(row_conditions(access(&bytes).unwrap()), Some("[1]"));
-        assert_eq!(rendered(cells, 0), r#"["a\"b\n",-3,false,null,0.5,"42"]"#);
+        assert_eq!(
+            rendered(&cells, 9),
+            r#"["a\"b\n",-3,false,null,0.5,"42","\"2s\\","\t<unknown>"],"conditions":[1]"#
+        );
+        assert_eq!(rendered(&[], 0), "[]");
     }
 }

@@ -129,7 +129,11 @@ pub(super) struct CheckedRecords {
 /// wrong, if any: that one and those behind it are checked at each access.
 pub(super) fn check_records(map: &Map) {
     let bytes = map.bytes();
-    let mut at = map.checked_records().end.load(Ordering::Acquire).max(segment::HEADER_LEN);
+    let mut at = map
+        .checked_records()
+        .end
+        .load(Ordering::Acquire)
+        .max(segment::HEADER_LEN);
     while let Ok(record) = frame::view(bytes, at) {
         if record.kind != Kind::Marker && sidecar::access(record.sidecar).is_err() {
             break;
@@ -182,7 +186,9 @@ mod tests {
         let mut builder = ShelfBuilder::new(7, "toys", 1);
         for n in 0..OBJECTS {
             let archive = sidecar(&format!("a uid that is not kept inline, {n}"));
-            builder.push(&format!("k{n:06}"), 1, 0, br#"{"metadata":{}}"#, &archive).unwrap();
+            builder
+                .push(&format!("k{n:06}"), 1, 0, br#"{"metadata":{}}"#, &archive)
+                .unwrap();
         }
         builder.finish().concat()
     }
@@ -229,7 +235,10 @@ mod tests {
         let mut bytes = segment::header(seed.store, seed.segment, 1).to_vec();
         let mut offsets = Vec::new();
         let mut crc = segment::header_crc(&segment::header(seed.store, seed.segment, 1));
-        for (n, archive) in [sidecar("a"), sidecar("b"), vec![0xff; 80], sidecar("d")].iter().enumerate() {
+        for (n, archive) in [sidecar("a"), sidecar("b"), vec![0xff; 80], sidecar("d")]
+            .iter()
+            .enumerate()
+        {
             offsets.push(bytes.len() as u32);
             let record = NewRecord {
                 kind: Kind::Create,

@@ -41,7 +41,8 @@ fn sidecar(key: &str, value: &str) -> Vec<u8> {
         }],
         fields: Vec::new(),
         owners: Vec::new(),
-        cells: Vec::new(),
+        row: String::new(),
+        holes: Vec::new(),
     }
     .archive()
 }

@@ -8,7 +8,7 @@ use flatkube_format::frame::{self, Kind, NewRecord, Previous, Seed};
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry, Sealed, SegmentEntry};
 use flatkube_format::segment;
 use flatkube_format::shelf::ShelfBuilder;
-use flatkube_format::sidecar::{Cell, Pair, Sidecar};
+use flatkube_format::sidecar::{Fill, Hole, Pair, Sidecar};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
@@ -22,35 +22,29 @@ fn pairs() -> impl Strategy<Value = Vec<Pair>> {
         .prop_map(|pairs| pairs.into_iter().map(|(name, value)| Pair { name, value }).collect())
 }
 
-fn cell() -> impl Strategy<Value = Cell> {
-    prop_oneof![
-        Just(Cell::Null),
-        any::<bool>().prop_map(Cell::Bool),
-        any::<i64>().prop_map(Cell::Integer),
-        (-1e9..1e9f64).prop_map(Cell::Number),
-        text().prop_map(Cell::Text),
-        any::<i64>().prop_map(Cell::Age),
-        (text(), any::<i64>(), text()).prop_map(|(before, at, after)| Cell::TextAge { before, at, after }),
-        any::<(i64, i64)>().prop_map(|(start, end)| Cell::Duration { start, end }),
-        Just(Cell::Revision),
-        text().prop_map(Cell::Json),
-    ]
+fn hole() -> impl Strategy<Value = Hole> {
+    let fill = prop_oneof![any::<i64>().prop_map(Fill::Since), Just(Fill::Revision)];
+    (prop_oneof![0..40u32, any::<u32>()], fill).prop_map(|(at, fill)| Hole { at, fill })
 }
 
 pub(crate) fn sidecar() -> impl Strategy<Value = Sidecar> {
     let numbers = any::<(u32, u32, u32, u32, i64)>();
-    (numbers, text(), pairs(), pairs(), vec(text(), 0..3), vec(cell(), 0..8)).prop_map(
-        |((layout, metadata_start, splice, metadata_tail, created), uid, labels, fields, owners, cells)| Sidecar {
-            layout,
-            metadata_start,
-            splice,
-            metadata_tail,
-            created,
-            uid,
-            labels,
-            fields,
-            owners,
-            cells,
+    let row = (text(), vec(hole(), 0..4));
+    (numbers, text(), pairs(), pairs(), vec(text(), 0..3), row).prop_map(
+        |((layout, metadata_start, splice, metadata_tail, created), uid, labels, fields, owners, (row, holes))| {
+            Sidecar {
+                layout,
+                metadata_start,
+                splice,
+                metadata_tail,
+                created,
+                uid,
+                labels,
+                fields,
+                owners,
+                row,
+                holes,
+            }
         },
     )
 }

@@ -5,7 +5,7 @@ use flatkube_format::frame::{Kind, NewRecord, Previous, encode};
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry, Sealed, SegmentEntry};
 use flatkube_format::segment::{self, FooterBuilder, FooterEntry, namespace_crc};
 use flatkube_format::shelf::ShelfBuilder;
-use flatkube_format::sidecar::{Cell, Pair, Sidecar};
+use flatkube_format::sidecar::{Fill, Hole, Pair, Sidecar};
 
 use crate::exercise::SEED;
 
@@ -65,21 +65,15 @@ fn sidecars() -> Vec<(&'static str, Sidecar)> {
         name: name.into(),
         value: value.into(),
     };
-    let cells = vec![
-        Cell::Null,
-        Cell::Bool(true),
-        Cell::Integer(3),
-        Cell::Number(0.5),
-        Cell::Text("1/1".into()),
-        Cell::Age(1_700_000_000),
-        Cell::TextAge {
-            before: "5 (".into(),
-            at: 1_700_000_000,
-            after: " ago)".into(),
-        },
-        Cell::Duration { start: 1, end: 0 },
-        Cell::Revision,
-        Cell::Json("{}".into()),
+    let row = r#"{"cells":["web-7c5d","1/1","5 ( ago)","","",null],"conditions":[{}],"object":"#.to_owned();
+    let hole = |before: &str, fill| Hole {
+        at: row.find(before).expect("it is there") as u32,
+        fill,
+    };
+    let holes = vec![
+        hole(" ago", Fill::Since(1_700_000_000)),
+        hole("\",\"\",null", Fill::Since(1)),
+        hole("\",null", Fill::Revision),
     ];
     let pod = Sidecar {
         layout: 1,
@@ -91,7 +85,8 @@ fn sidecars() -> Vec<(&'static str, Sidecar)> {
         labels: vec![pair("app", "web"), pair("pod-template-hash", "7c5ddbdf54")],
         fields: vec![pair("spec.nodeName", "node-1"), pair("status.phase", "Running")],
         owners: vec!["0b1d8c52-7d0a-4c1e-bb2a-55c1f1d0f9c1".into()],
-        cells: cells.clone(),
+        row: row.clone(),
+        holes: holes.clone(),
     };
     let labels = Sidecar {
         labels: vec![pair("app", "web")],
@@ -99,9 +94,10 @@ fn sidecars() -> Vec<(&'static str, Sidecar)> {
     };
     vec![
         (
-            "cells",
+            "row",
             Sidecar {
-                cells,
+                row,
+                holes,
                 ..Sidecar::default()
             },
         ),

@@ -150,7 +150,7 @@ impl Form {
             What::Partial(version) => write_partial(version, object, object.sidecar()?, revision, out),
             What::Row(version, include) => {
                 let sidecar = object.sidecar()?;
-                self.write_cells(object, sidecar, revision, now_s, out)?;
+                self.write_row(object, sidecar, revision, now_s, out)?;
                 match include {
                     Include::None => out.copy(b"null"),
                     Include::Metadata => write_partial(version, object, sidecar, revision, out)?,
@@ -200,7 +200,7 @@ impl Form {
     }
 
     /// `{"cells":[…],"object":`
-    fn write_cells(
+    fn write_row(
         &self,
         object: &Object,
         sidecar: &ArchivedSidecar,
@@ -209,26 +209,19 @@ impl Form {
         out: &mut Chunks,
     ) -> Result<(), BodyError> {
         if sidecar.layout.to_native() == self.layout {
-            write_cells(sidecar, revision, now_s, out);
+            write_row(sidecar, revision, now_s, out);
             return Ok(());
         }
         let renewed = converted::renewed_sidecar(self.resource, object.json()?)?;
         let sidecar = sidecar::access(&renewed).map_err(|error| BodyError::Other(error.to_string()))?;
-        write_cells(sidecar, revision, now_s, out);
+        write_row(sidecar, revision, now_s, out);
         Ok(())
     }
 }
 
-fn write_cells(sidecar: &ArchivedSidecar, revision: u64, now_s: i64, out: &mut Chunks) {
-    // An estimate that saves most rows from growing the buffer; a longer row grows it.
-    let buffer = out.buffer(1024);
-    buffer.extend_from_slice(br#"{"cells":"#);
-    resources::table::render_cells(sidecar, now_s, revision, buffer);
-    if let Some(conditions) = resources::table::row_conditions(sidecar) {
-        buffer.extend_from_slice(br#","conditions":"#);
-        buffer.extend_from_slice(conditions.as_bytes());
-    }
-    buffer.extend_from_slice(br#","object":"#);
+fn write_row(sidecar: &ArchivedSidecar, revision: u64, now_s: i64, out: &mut Chunks) {
+    let buffer = out.buffer(resources::table::row_len_max(sidecar));
+    resources::table::write_row(sidecar, now_s, revision, buffer);
 }
 
 fn write_partial(

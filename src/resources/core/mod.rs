@@ -13,9 +13,9 @@ mod services;
 mod volumes;
 
 use base64::Engine;
-use flatkube_format::sidecar::Cell;
 use serde_json::{Map, Value, json};
 
+use super::cell::Cell;
 use super::edit::{default_at, default_in, items_mut, object_at, remove_at, set_at};
 use super::kind::{Kind, name_and_age};
 use super::lookup;

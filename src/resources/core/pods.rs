@@ -1,11 +1,11 @@
 //! Pods.
 
-use flatkube_format::sidecar::Cell;
 use serde_json::{Value, json};
 
 use super::pod_rules::check_pod_spec;
 use super::pod_spec::{default_pod_spec, default_requests};
 use super::pod_warnings::warn_pod_spec;
+use crate::resources::cell::Cell;
 use crate::resources::edit::{default_at, default_in, items_mut, remove_at, set_at};
 use crate::resources::lookup;
 use crate::resources::lookup::{boolean, condition_true, count, integer, list, map, present, text, time_s};

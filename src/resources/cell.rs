@@ -1,16 +1,7 @@
-//! Table cells as they are archived.
+//! One cell of a Table row, as kinds make it at write time.
 
-#![allow(
-    missing_docs,
-    reason = "rkyv's derive makes public helper types without docs for variants with named fields"
-)]
-
-use rkyv::{Archive, Deserialize, Serialize};
-
-/// One Table cell. Cells that depend on the clock hold instants and are rendered when sent.
-#[derive(Debug, Clone, PartialEq, Archive, Serialize, Deserialize)]
-#[rkyv(derive(Debug))]
-#[repr(u8)]
+/// One Table cell. What depends on the clock is an instant: it becomes a hole in the archived row, filled when the row is sent.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     /// JSON `null`.
     Null,
@@ -42,6 +33,6 @@ pub enum Cell {
     },
     /// The object's revision as a JSON string.
     Revision,
-    /// JSON that is sent as it is.
+    /// The row's `conditions`, a JSON array that is sent as it is: no column, it comes behind them.
     Json(String),
 }
