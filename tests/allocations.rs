@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use allocation_counter::{AllocationInfo, measure};
 use flatkube::store::disk::RealDisk;
@@ -20,6 +21,12 @@ fn open(folder: &Path) -> Arc<Store> {
     let options = Options {
         durability: Durability::Os,
         background: false,
+        // Little history: what is kept of the log (an index of its newest segment) is not what is counted here.
+        segment_bytes_first: 256 << 10,
+        segment_bytes: 256 << 10,
+        history_age: Duration::ZERO,
+        history_bytes_min: 0,
+        history_bytes: 1 << 20,
         ..Options::default()
     };
     let disk = RealDisk::create(folder).expect("a folder");

@@ -260,7 +260,9 @@ fn compare(
 ) {
     let whole = rule.atomic || is_hollow(lhs) && is_hollow(rhs);
     match ty {
-        Type::Schema(schema) if !whole && schema.shape() == Shape::Struct && (rule.granular || !schema.map_atomic()) => {
+        Type::Schema(schema)
+            if !whole && schema.shape() == Shape::Struct && (rule.granular || !schema.map_atomic()) =>
+        {
             compare_struct(schema, lhs, rhs, path, changes);
         }
         Type::Map(element) if !whole => compare_map(element, lhs, rhs, path, changes),
