@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::Resource;
 use super::declaration::rows;
 use super::quantity::Quantity;
-use crate::schema::{Field, Schema, Shape, Type};
+use crate::schema::{Schema, Shape, Type};
 
 /// Deepest nesting that is followed; what lies deeper stays as it was written. (Recursive schemas: CRD validation.)
 const DEPTH_MAX: usize = 64;
@@ -39,55 +39,113 @@ enum Zero {
     Null,
 }
 
-fn structure(schema: Schema<'_>, fields: &mut Map<String, Value>, depth: usize) {
-    let rules = rules(schema.name());
-    for field in schema.fields() {
-        let name = field.name();
-        let rule = rules.and_then(|rules| rules.get(name));
-        let exception = rule.and_then(|rule| rule.zero);
-        let has_default = rule.is_some_and(|rule| rule.default.is_some());
-        if let Some(value) = fields.get_mut(name).filter(|value| !value.is_null()) {
-            of_type(field.ty(), value, depth + 1);
-            let omitted = match (&*value, exception) {
-                (_, Some(Zero::Kept)) => false,
-                (value, Some(Zero::Omitted)) => is_zero(value),
-                (Value::String(text), _) => text.is_empty() && (has_default || !always_written(field)),
-                // An empty list is stored as none, so that a field that is always written becomes `null`.
-                (Value::Array(list), _) => list.is_empty(),
-                (Value::Object(map), _) => map.is_empty() && !field.required() && matches!(field.ty(), Type::Map(_)),
-                _ => false,
-            };
-            if !omitted {
-                continue;
-            }
-        }
-        let default = rule.and_then(|rule| rule.default.clone());
-        let written = match exception {
-            _ if default.is_some() => default,
-            Some(Zero::Null) => Some(Value::Null),
-            Some(Zero::Omitted | Zero::Kept) => None,
-            None => field
-                .default_json()
-                .and_then(|json| serde_json::from_str(json).ok())
-                .or_else(|| {
-                    (field.required() && matches!(field.ty(), Type::List(_) | Type::Map(_))).then_some(Value::Null)
-                }),
+fn structure(schema: Schema<'static>, fields: &mut Map<String, Value>, depth: usize) {
+    let plan = Plan::of(schema);
+    let mut emptied = Vec::new();
+    // Both are in the order of names.
+    let mut known = plan.fields.iter().peekable();
+    for (name, value) in fields.iter_mut() {
+        while known.next_if(|field| field.name < name.as_str()).is_some() {}
+        let Some(field) = known.next_if(|field| field.name == name) else {
+            continue;
         };
-        match written {
-            Some(mut value) => {
-                of_type(field.ty(), &mut value, depth + 1);
-                fields.insert(name.to_owned(), value);
-            }
-            None => {
-                fields.remove(name);
-            }
+        if !value.is_null() {
+            of_type(field.ty, value, depth + 1);
+        }
+        if value.is_null() || field.omits(value) {
+            emptied.push(field.name);
+        }
+    }
+    for name in emptied {
+        fields.remove(name);
+    }
+    for field in &plan.written {
+        if !fields.contains_key(field.name) {
+            let mut value = field.value.clone();
+            of_type(field.ty, &mut value, depth + 1);
+            fields.insert(field.name.to_owned(), value);
         }
     }
 }
 
-/// Whether the type writes the field even when it is empty.
-fn always_written(field: Field<'_>) -> bool {
-    field.default_json().is_some()
+/// What is done to the objects of one schema: made from it and the tables of facts when it is first met.
+struct Plan {
+    /// All fields, by name.
+    fields: Vec<PlanField>,
+    /// What is written where a field is missing.
+    written: Vec<Written>,
+}
+
+struct PlanField {
+    name: &'static str,
+    ty: Type<'static>,
+    zero: Option<Zero>,
+    omits_empty_text: bool,
+    omits_empty_map: bool,
+}
+
+struct Written {
+    name: &'static str,
+    ty: Type<'static>,
+    value: Value,
+}
+
+impl Plan {
+    fn of(schema: Schema<'static>) -> &'static Plan {
+        static PLANS: OnceLock<Box<[OnceLock<Plan>]>> = OnceLock::new();
+        let plans = PLANS.get_or_init(|| Schema::all().map(|_| OnceLock::new()).collect());
+        plans[schema.number as usize].get_or_init(|| Plan::new(schema))
+    }
+
+    fn new(schema: Schema<'static>) -> Plan {
+        let mut plan = Plan {
+            fields: Vec::new(),
+            written: Vec::new(),
+        };
+        let rules = rules(schema.name());
+        for field in schema.fields() {
+            let (name, ty) = (field.name(), field.ty());
+            let rule = rules.and_then(|rules| rules.get(name));
+            let zero = rule.and_then(|rule| rule.zero);
+            let default = rule.and_then(|rule| rule.default.clone());
+            plan.fields.push(PlanField {
+                name,
+                ty,
+                zero,
+                // A type with a default in OpenAPI writes the field even when it is empty.
+                omits_empty_text: default.is_some() || field.default_json().is_none(),
+                omits_empty_map: !field.required() && matches!(ty, Type::Map(_)),
+            });
+            let value = match zero {
+                _ if default.is_some() => default,
+                Some(Zero::Null) => Some(Value::Null),
+                Some(Zero::Omitted | Zero::Kept) => None,
+                None => field
+                    .default_json()
+                    .and_then(|json| serde_json::from_str(json).ok())
+                    .or_else(|| {
+                        (field.required() && matches!(ty, Type::List(_) | Type::Map(_))).then_some(Value::Null)
+                    }),
+            };
+            plan.written.extend(value.map(|value| Written { name, ty, value }));
+        }
+        plan
+    }
+}
+
+impl PlanField {
+    /// Whether a value, not null, is left out.
+    fn omits(&self, value: &Value) -> bool {
+        match (value, self.zero) {
+            (_, Some(Zero::Kept)) => false,
+            (value, Some(Zero::Omitted)) => is_zero(value),
+            (Value::String(text), _) => text.is_empty() && self.omits_empty_text,
+            // An empty list is stored as none, so that a field that is always written becomes `null`.
+            (Value::Array(list), _) => list.is_empty(),
+            (Value::Object(map), _) => map.is_empty() && self.omits_empty_map,
+            _ => false,
+        }
+    }
 }
 
 fn is_zero(value: &Value) -> bool {
@@ -101,7 +159,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-fn of_type(ty: Type<'_>, value: &mut Value, depth: usize) {
+fn of_type(ty: Type<'static>, value: &mut Value, depth: usize) {
     if depth > DEPTH_MAX {
         return;
     }
