@@ -34,14 +34,14 @@ impl<'a> At<'a> {
 
     /// A field of an object; nested ones with dots: `spec.template`.
     pub(super) fn get(&self, path: &str) -> At<'a> {
-        let pointer = format!("/{}", path.replace('.', "/"));
+        let value = path.split('.').try_fold(self.value, |value, name| value.get(name));
         let field = if self.field.is_empty() {
             path.to_owned()
         } else {
             format!("{}.{path}", self.field)
         };
         At {
-            value: self.value.pointer(&pointer).unwrap_or(&ABSENT),
+            value: value.unwrap_or(&ABSENT),
             field,
         }
     }

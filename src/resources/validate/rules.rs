@@ -30,14 +30,48 @@ pub(in crate::resources) fn by_rules(
         path: String::new(),
         errors,
     };
-    let rules = rules(schema.name());
-    for field in schema.fields() {
-        let name = field.name();
-        let wanted = part.map_or(!matches!(name, "status" | "metadata"), |part| part == name);
+    for field in plan(schema) {
+        let wanted = part.map_or(!matches!(field.name, "status" | "metadata"), |part| part == field.name);
         if wanted {
-            let value = fields.get(name).unwrap_or(&Value::Null);
-            walk.field(name, field.ty(), value, rules.and_then(|rules| rules.get(name)), 0);
+            walk.field(field, fields, 0);
         }
+    }
+}
+
+/// What is looked at in the objects of one schema: the fields with rules, and those that may lead to some.
+type Plan = Vec<PlanField>;
+
+struct PlanField {
+    name: &'static str,
+    ty: Type<'static>,
+    rules: &'static [Rule],
+}
+
+/// The plan of a schema; it is made when the schema is first met.
+fn plan(schema: Schema<'static>) -> &'static Plan {
+    static PLANS: OnceLock<Box<[OnceLock<Plan>]>> = OnceLock::new();
+    let plans = PLANS.get_or_init(|| Schema::all().map(|_| OnceLock::new()).collect());
+    plans[schema.number as usize].get_or_init(|| {
+        let known = rules(schema.name());
+        let fields = schema.fields().map(|field| PlanField {
+            name: field.name(),
+            ty: field.ty(),
+            rules: known
+                .and_then(|rules| rules.get(field.name()))
+                .map_or(&[], Vec::as_slice),
+        });
+        fields
+            .filter(|field| !field.rules.is_empty() || leads_on(field.ty))
+            .collect()
+    })
+}
+
+/// Whether there are fields below.
+fn leads_on(ty: Type<'_>) -> bool {
+    match ty {
+        Type::Schema(schema) => schema.shape() == Shape::Struct,
+        Type::List(element) => leads_on(element.ty()),
+        _ => false,
     }
 }
 
@@ -67,46 +101,65 @@ enum Rule {
     Address,
 }
 
+impl Rule {
+    /// Whether a value surely breaks nothing, told without words.
+    fn allows(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Rule::Required(_), Value::String(text)) => !text.is_empty(),
+            (Rule::Required(_), Value::Array(list)) => !list.is_empty(),
+            (Rule::Required(_), Value::Object(map)) => !map.is_empty(),
+            (Rule::Required(_), Value::Number(number)) => number.as_i64() != Some(0),
+            (Rule::Present(_), value) => !value.is_null(),
+            (Rule::OneOf(supported), Value::String(text)) => text.is_empty() || supported.contains(&text.as_str()),
+            (Rule::AtLeast(least), Value::Number(number)) => number.as_i64().is_some_and(|integer| integer >= *least),
+            (Rule::Between(low, high), Value::Number(number)) => number
+                .as_i64()
+                .is_some_and(|integer| integer >= *low && integer <= *high),
+            (Rule::Required(_), Value::Null) => false,
+            (_, Value::Null) => true,
+            _ => false,
+        }
+    }
+}
+
 struct Walk<'e> {
     path: String,
     errors: &'e mut Vec<FieldError>,
 }
 
 impl Walk<'_> {
-    fn structure(&mut self, schema: Schema<'_>, fields: &Map<String, Value>, depth: usize) {
+    fn structure(&mut self, schema: Schema<'static>, fields: &Map<String, Value>, depth: usize) {
         if depth > DEPTH_MAX {
             return;
         }
-        let rules = rules(schema.name());
-        for field in schema.fields() {
-            let name = field.name();
-            let value = fields.get(name).unwrap_or(&Value::Null);
-            let rules = rules.and_then(|rules| rules.get(name));
-            if rules.is_some() || matches!(value, Value::Object(_) | Value::Array(_)) {
-                self.field(name, field.ty(), value, rules, depth);
-            }
+        for field in plan(schema) {
+            self.field(field, fields, depth);
         }
     }
 
-    fn field(&mut self, name: &str, ty: Type<'_>, value: &Value, rules: Option<&'static Vec<Rule>>, depth: usize) {
+    fn field(&mut self, field: &PlanField, fields: &Map<String, Value>, depth: usize) {
+        let value = fields.get(field.name).unwrap_or(&Value::Null);
+        if value.is_null() && field.rules.is_empty() {
+            return;
+        }
         let len = self.path.len();
         if len > 0 {
             self.path.push('.');
         }
-        self.path.push_str(name);
+        self.path.push_str(field.name);
         // Of a value that is not there, nothing else can be said.
         let known = self.errors.len();
-        for rule in rules.into_iter().flatten() {
+        for rule in field.rules {
             self.apply(rule, value);
             if matches!(rule, Rule::Required(_)) && self.errors.len() > known {
                 break;
             }
         }
-        self.value(ty, value, depth);
+        self.value(field.ty, value, depth);
         self.path.truncate(len);
     }
 
-    fn value(&mut self, ty: Type<'_>, value: &Value, depth: usize) {
+    fn value(&mut self, ty: Type<'static>, value: &Value, depth: usize) {
         match (ty, value) {
             (Type::Schema(schema), Value::Object(fields)) if schema.shape() == Shape::Struct => {
                 self.structure(schema, fields, depth + 1);
@@ -126,6 +179,10 @@ impl Walk<'_> {
     }
 
     fn apply(&mut self, rule: &Rule, value: &Value) {
+        if rule.allows(value) {
+            return;
+        }
+        // From here on only to word the error.
         let at = At {
             value,
             field: self.path.clone(),
