@@ -66,40 +66,15 @@ pub enum PatchError {
 /// [`PatchError`], by the Status to answer with.
 pub fn apply(
     kind: PatchKind,
-    original: Value,
+    original: &Value,
     patch: &[u8],
     schema: Schema<'_>,
     validation: FieldValidation,
 ) -> Result<Patched, PatchError> {
-    let (patched, mut findings, shown) = match kind {
-        PatchKind::Json => {
-            let (operations, findings) = json_patch::decode(patch)?;
-            (json_patch::apply(original, &operations)?, findings, None)
-        }
-        PatchKind::Merge => {
-            let (patch, findings) = decode_object(patch)
-                .map_err(|error| PatchError::BadRequest(format!("error decoding patch: {error}")))?;
-            let mut patched = original;
-            merge(&mut patched, Value::Object(patch));
-            (patched, findings, None)
-        }
-        PatchKind::Strategic => {
-            let (patch, findings) = decode_object(patch).map_err(PatchError::BadRequest)?;
-            let shown = go_format::value(&Value::Object(patch.clone()));
-            (strategic::apply(original, patch, schema)?, findings, Some(shown))
-        }
-    };
-    // The patched object, for the message of a refusal; made only then.
-    let quoted = if shown.is_none() {
-        patched.to_string()
-    } else {
-        String::new()
-    };
-    let invalid = |detail: String| {
-        let object = shown
-            .clone()
-            .map_or_else(|| go_format::quote(&quoted), |map| go_format::quote(&map));
-        PatchError::InvalidResult { object, detail }
+    let (patched, mut findings) = merged(kind, original, patch, schema)?;
+    let invalid = |detail: String| PatchError::InvalidResult {
+        object: shown(kind, original, patch, schema),
+        detail,
     };
     let from_maps = kind == PatchKind::Strategic;
     // Findings of the patch come before those of the result, and Strict refuses for either.
@@ -123,6 +98,44 @@ pub fn apply(
             warnings: Vec::new(),
         }),
     }
+}
+
+/// The object after the patch, not yet checked, and findings about the patch itself.
+fn merged(
+    kind: PatchKind,
+    original: &Value,
+    patch: &[u8],
+    schema: Schema<'_>,
+) -> Result<(Value, Vec<String>), PatchError> {
+    let mut patched = original.clone();
+    Ok(match kind {
+        PatchKind::Json => {
+            let (operations, findings) = json_patch::decode(patch)?;
+            (json_patch::apply(patched, &operations)?, findings)
+        }
+        PatchKind::Merge => {
+            let (patch, findings) = decode_object(patch)
+                .map_err(|error| PatchError::BadRequest(format!("error decoding patch: {error}")))?;
+            merge(&mut patched, Value::Object(patch));
+            (patched, findings)
+        }
+        PatchKind::Strategic => {
+            let (patch, findings) = decode_object(patch).map_err(PatchError::BadRequest)?;
+            (strategic::apply(patched, patch, schema)?, findings)
+        }
+    })
+}
+
+/// What the message of a refusal shows: the patched object, or the patch if it is a strategic one. Made from the start again,
+/// so that patches which are not refused do not pay for it.
+fn shown(kind: PatchKind, original: &Value, patch: &[u8], schema: Schema<'_>) -> String {
+    let text = match kind {
+        PatchKind::Strategic => decode_object(patch).map(|(patch, _)| go_format::value(&Value::Object(patch))),
+        _ => merged(kind, original, patch, schema)
+            .map(|(patched, _)| patched.to_string())
+            .map_err(|error| error.to_string()),
+    };
+    go_format::quote(&text.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ fn schema(kind: &str) -> Schema<'static> {
 fn patched(kind: PatchKind, of: &str, original: &Value, patch: &Value) -> Result<Value, PatchError> {
     apply(
         kind,
-        original.clone(),
+        original,
         patch.to_string().as_bytes(),
         schema(of),
         FieldValidation::Warn,
@@ -143,7 +143,7 @@ fn what_stands_before_the_first_slash_is_ignored() {
     let patch = br#"[{"op":"add","path":"data/x","value":"1"}]"#;
     let made = apply(
         PatchKind::Json,
-        json!({}),
+        &json!({}),
         patch,
         schema("ConfigMap"),
         FieldValidation::Warn,
@@ -226,7 +226,7 @@ fn merge_patches_that_are_refused_say_why() {
     ] {
         let error = apply(
             PatchKind::Merge,
-            original.clone(),
+            &original,
             patch.as_bytes(),
             schema("ConfigMap"),
             FieldValidation::Warn,
@@ -255,7 +255,7 @@ fn field_validation_holds_for_the_patch_and_for_its_result() {
     let run = |kind, patch: &str, validation| {
         apply(
             kind,
-            json!({"data": {"a": "1"}}),
+            &json!({"data": {"a": "1"}}),
             patch.as_bytes(),
             schema("ConfigMap"),
             validation,
@@ -579,7 +579,7 @@ proptest! {
         let original = json!({"metadata": {"name": "a", "labels": {"a": "b"}}, "data": {"a": "b"}});
         for kind in [PatchKind::Json, PatchKind::Merge, PatchKind::Strategic] {
             for body in [body.as_slice(), text.to_string().as_bytes()] {
-                let _ = apply(kind, original.clone(), body, schema("ConfigMap"), FieldValidation::Warn);
+                let _ = apply(kind, &original, body, schema("ConfigMap"), FieldValidation::Warn);
             }
         }
     }

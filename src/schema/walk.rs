@@ -337,14 +337,15 @@ impl<'a> Seed<'_, 'a> {
                     continue;
                 }
             };
+            let name = field.name();
             let bit = 1_u128.checked_shl(field.number - first).unwrap_or(0);
             let again = seen & bit != 0;
             seen |= bit;
             if again {
-                walker.find("duplicate", field.name());
+                walker.find("duplicate", name);
             }
-            walker.path.push(Step::Field(field.name()));
-            walker.fields.push(field.name());
+            walker.path.push(Step::Field(name));
+            walker.fields.push(name);
             walker.owner = Some(schema);
             let value = entries.next_value_seed(Seed {
                 walker,
@@ -354,15 +355,15 @@ impl<'a> Seed<'_, 'a> {
             walker.fields.pop();
             walker.path.pop();
             walker.owner = outer;
-            match (value, object.get_mut(field.name())) {
+            match (value, object.get_mut(name)) {
                 (Value::Null, None) => {}
                 // Go decodes a field that comes again into what the first one left.
                 (Value::Object(later), Some(Value::Object(earlier))) => earlier.extend(later),
                 (Value::Null, Some(_)) => {
-                    object.remove(field.name());
+                    object.remove(name);
                 }
                 (value, _) => {
-                    object.insert(field.name().to_owned(), value);
+                    object.insert(name.to_owned(), value);
                 }
             }
         }

@@ -61,7 +61,7 @@ pub(super) async fn patch(
     let schema = Schema::of("autoscaling", "v1", "Scale").ok_or_else(Status::method_not_allowed)?;
     let edit = |old: &Value| {
         let shown = scale_of(old);
-        let patched = patch::apply(kind, shown, body, schema, options.validation).map_err(update::patch_refused)?;
+        let patched = patch::apply(kind, &shown, body, schema, options.validation).map_err(update::patch_refused)?;
         update::check_name(info, &patched.value)?;
         let asked = update::revision_of(&patched.value)?;
         let wanted = if asked == update::revision_of(old)? {

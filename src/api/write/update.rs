@@ -115,7 +115,7 @@ pub(super) async fn patch(
     let resource = info.resource;
     let schema = Schema::of(resource.group, resource.version, resource.kind).ok_or_else(Status::method_not_allowed)?;
     let edit = |old: &Value| {
-        let patched = patch::apply(kind, old.clone(), body, schema, options.validation).map_err(patch_refused)?;
+        let patched = patch::apply(kind, old, body, schema, options.validation).map_err(patch_refused)?;
         check_name(info, &patched.value)?;
         create::check_place(info, &patched.value)?;
         let asked = revision_of(&patched.value)?;
