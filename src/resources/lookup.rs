@@ -2,27 +2,38 @@
 
 use serde_json::{Map, Value};
 
+/// The value at that pointer. As `Value::pointer`, but for pointers without escapes, of which no copies are made.
+pub(super) fn at<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
+    debug_assert!(!pointer.contains('~'), "{pointer} has escapes");
+    let mut tokens = pointer.split('/');
+    if tokens.next() != Some("") {
+        return None;
+    }
+    tokens.try_fold(value, |value, token| match value {
+        Value::Object(map) => map.get(token),
+        Value::Array(list) => list.get(token.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
 /// The text at that pointer, `""` when there is none.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+    at(value, pointer).and_then(Value::as_str).unwrap_or("")
 }
 
 /// The integer at that pointer, if there is one.
 pub(super) fn integer(value: &Value, pointer: &str) -> Option<i64> {
-    value.pointer(pointer).and_then(Value::as_i64)
+    at(value, pointer).and_then(Value::as_i64)
 }
 
 /// The boolean at that pointer, if there is one.
 pub(super) fn boolean(value: &Value, pointer: &str) -> Option<bool> {
-    value.pointer(pointer).and_then(Value::as_bool)
+    at(value, pointer).and_then(Value::as_bool)
 }
 
 /// The items of the list at that pointer, none when there is no list.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    at(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The texts of the list at that pointer.
@@ -32,12 +43,12 @@ pub(super) fn texts<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
 
 /// The map at that pointer, if there is one.
 pub(super) fn map<'a>(value: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
-    value.pointer(pointer).and_then(Value::as_object)
+    at(value, pointer).and_then(Value::as_object)
 }
 
 /// How many entries the map or list at that pointer has.
 pub(super) fn count(value: &Value, pointer: &str) -> i64 {
-    match value.pointer(pointer) {
+    match at(value, pointer) {
         Some(Value::Object(map)) => map.len() as i64,
         Some(Value::Array(list)) => list.len() as i64,
         _ => 0,
@@ -46,12 +57,12 @@ pub(super) fn count(value: &Value, pointer: &str) -> i64 {
 
 /// Whether something other than `null` is at that pointer.
 pub(super) fn present(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer).is_some_and(|found| !found.is_null())
+    at(value, pointer).is_some_and(|found| !found.is_null())
 }
 
 /// An integer or text (`IntOrString`) as text, if there is one.
 pub(super) fn integer_or_text(value: &Value, pointer: &str) -> Option<String> {
-    match value.pointer(pointer)? {
+    match at(value, pointer)? {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,

@@ -102,12 +102,12 @@ impl<'a> Row<'a> {
 
     /// The map of labels at that pointer.
     pub(super) fn labels_at(&mut self, pointer: &str) -> &mut Self {
-        self.text(labels(self.object.pointer(pointer)))
+        self.text(labels(lookup::at(self.object, pointer)))
     }
 
     /// The label selector at that pointer.
     pub(super) fn selector_at(&mut self, pointer: &str) -> &mut Self {
-        self.text(selector(self.object.pointer(pointer)))
+        self.text(selector(lookup::at(self.object, pointer)))
     }
 
     /// What the JSON `conditions` of the row are (a JSON array): not a column, it comes after them.
