@@ -1,14 +1,15 @@
 //! Guards against clients that do not read: of a connection's socket, and of one HTTP/2 stream among others.
 
+use std::collections::VecDeque;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -160,11 +161,77 @@ impl<F: Future> Future for Watched<F> {
 /// two of them; slices that are larger are cut, which copies nothing.
 const STREAM_FRAME_MAX: usize = 64 * 1024;
 
-/// A body that tells its stream's task when data waits.
+/// Bytes and slices of one HTTP/1.1 frame: hyper writes them by one `writev`.
+const FRAME_LEN_MAX: usize = 192 * 1024;
+/// hyper gives a `writev` 64 slices; a chunk's head and end are two of them.
+const FRAME_SLICES_MAX: usize = 62;
+
+/// Whether the request that the running task serves came over HTTP/2.
+pub(super) fn is_http2() -> bool {
+    STREAM.try_with(|_| ()).is_ok()
+}
+
+/// Slices that are sent as one frame.
+#[derive(Debug, Default)]
+pub(super) struct Slices {
+    first: Bytes,
+    rest: VecDeque<Bytes>,
+    len: usize,
+}
+
+impl Slices {
+    fn push(&mut self, slice: Bytes) {
+        if slice.is_empty() {
+            return;
+        }
+        self.len += slice.len();
+        if self.first.is_empty() {
+            self.first = slice;
+        } else {
+            self.rest.push_back(slice);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len >= FRAME_LEN_MAX || self.rest.len() + 1 >= FRAME_SLICES_MAX
+    }
+}
+
+impl Buf for Slices {
+    fn remaining(&self) -> usize {
+        self.len
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.first
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.len, "{count} of {} bytes", self.len);
+        self.len -= count;
+        while count >= self.first.len() && !self.rest.is_empty() {
+            count -= self.first.len();
+            self.first = self.rest.pop_front().unwrap_or_default();
+        }
+        self.first.advance(count);
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let all = std::iter::once(&self.first).chain(&self.rest);
+        let filled = slices.iter_mut().zip(all.filter(|slice| !slice.is_empty()));
+        filled.map(|(to, slice)| *to = IoSlice::new(slice)).count()
+    }
+}
+
+/// A body as hyper takes it. HTTP/1.1: slices that are ready are sent together. HTTP/2: tells its stream's task when data
+/// waits.
 pub(super) struct Guarded {
     body: Body,
     stream: Option<Arc<StreamState>>,
+    /// HTTP/2: what is left of a slice that was cut.
     rest: Bytes,
+    /// HTTP/1.1: what came after slices that were sent first.
+    held: Option<Result<Frame<Bytes>, BodyError>>,
 }
 
 impl Guarded {
@@ -174,37 +241,73 @@ impl Guarded {
             body,
             stream: STREAM.try_with(Arc::clone).ok(),
             rest: Bytes::new(),
+            held: None,
+        }
+    }
+
+    /// As many slices as are ready.
+    fn poll_slices(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BodyError>>> {
+        let mut slices = Slices::default();
+        loop {
+            let next = match self.held.take() {
+                Some(held) => Poll::Ready(Some(held)),
+                None => Pin::new(&mut self.body).poll_frame(cx),
+            };
+            let polled = match next {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => {
+                        slices.push(data);
+                        if !slices.is_full() && !self.body.is_end_stream() {
+                            continue;
+                        }
+                        return Poll::Ready(Some(Ok(Frame::data(slices))));
+                    }
+                    Err(trailers) => Some(Ok(trailers)),
+                },
+                Poll::Ready(Some(Err(error))) => Some(Err(error)),
+                // What is in hand goes first; the body is asked again after it.
+                Poll::Ready(None) if slices.len == 0 => return Poll::Ready(None),
+                Poll::Pending if slices.len == 0 => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => None,
+            };
+            if slices.len == 0 {
+                return Poll::Ready(polled.map(|held| held.map(|trailers| trailers.map_data(|_| Slices::default()))));
+            }
+            self.held = polled;
+            return Poll::Ready(Some(Ok(Frame::data(slices))));
         }
     }
 }
 
 impl HttpBody for Guarded {
-    type Data = Bytes;
+    type Data = Slices;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BodyError>>> {
         let this = &mut *self;
         let Some(stream) = &this.stream else {
-            return Pin::new(&mut this.body).poll_frame(cx);
+            return this.poll_slices(cx);
         };
         stream.waiting.store(false, Ordering::Relaxed);
         if this.rest.is_empty() {
             match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => this.rest = data,
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers.map_data(|_| Slices::default())))),
                 },
-                end => return Poll::Ready(end),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
             }
         }
-        let data = this.rest.split_to(this.rest.len().min(STREAM_FRAME_MAX));
+        let mut data = Slices::default();
+        data.push(this.rest.split_to(this.rest.len().min(STREAM_FRAME_MAX)));
         stream.frames.fetch_add(1, Ordering::Relaxed);
         stream.waiting.store(true, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.rest.is_empty() && self.held.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -218,7 +321,69 @@ impl HttpBody for Guarded {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn slices_that_are_ready_are_one_frame_and_bytes_stay_in_order() {
+        let parts: Vec<Bytes> = (0..200_usize)
+            .map(|n| Bytes::from(vec![n as u8; n % 7 * 1000]))
+            .collect();
+        let whole = parts.concat();
+        let mut body = Guarded::new(Body::parts(parts));
+        let mut sent = Vec::new();
+        let mut frames = 0;
+        while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let mut data = frame.expect("intact").into_data().expect("data");
+            frames += 1;
+            // As a socket takes it that is full now and then.
+            while data.has_remaining() {
+                let mut slices = [IoSlice::new(&[]); 5];
+                let filled = data.chunks_vectored(&mut slices);
+                let offered: Vec<u8> = slices[..filled]
+                    .iter()
+                    .flat_map(|slice| slice.iter().copied())
+                    .collect();
+                assert!(!offered.is_empty());
+                let taken = offered.len().div_ceil(2);
+                sent.extend_from_slice(&offered[..taken]);
+                data.advance(taken);
+            }
+        }
+        assert!(sent == whole);
+        assert!((3..20).contains(&frames), "{frames}");
+    }
+
+    #[tokio::test]
+    async fn a_fault_comes_after_the_bytes_before_it() {
+        struct Breaks(u8);
+        impl HttpBody for Breaks {
+            type Data = Bytes;
+            type Error = BodyError;
+            fn poll_frame(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+                self.0 += 1;
+                Poll::Ready(match self.0 {
+                    1 | 2 => Some(Ok(Frame::data(Bytes::from_static(b"ab")))),
+                    3 => Some(Err(BodyError::Stopping)),
+                    _ => None,
+                })
+            }
+        }
+        let mut body = Guarded::new(Body::stream(Breaks(0)));
+        let mut next = || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
+        let first = next()
+            .expect("ready")
+            .expect("a frame")
+            .expect("intact")
+            .into_data()
+            .expect("data");
+        assert_eq!(first.remaining(), 4);
+        assert!(matches!(next(), Some(Some(Err(BodyError::Stopping)))));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_socket_that_takes_nothing_fails_its_writer() {

@@ -9,22 +9,58 @@ use bytes::Bytes;
 
 use crate::api::body::Body;
 
-/// From this length on a piece is sent as its own frame instead of being copied, in bytes.
+/// From this length on a piece is sent as a slice instead of being copied, in bytes: over HTTP/2, where each slice is a frame
+/// of its own and TLS copies it anyway ...
 pub(super) const SLICE_LEN_MIN: usize = 16 * 1024;
+/// ... and over HTTP/1.1, where slices go out by one `writev`.
+pub(super) const HTTP1_SLICE_LEN_MIN: usize = 2 * 1024;
 /// What gathered pieces are sent in, in bytes. hyper holds at most a few of them for one answer.
 pub(super) const CHUNK_LEN: usize = 96 * 1024;
 /// The first allocation for an answer, because most answers are small.
 const FIRST_LEN: usize = 4 * 1024;
 
 /// Frames in the making. Holds about one chunk of copied bytes besides what was already cut off.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Chunks {
+    slice_len_min: usize,
     gathered: Vec<u8>,
     ready: VecDeque<Bytes>,
     ready_len: usize,
 }
 
+impl Default for Chunks {
+    fn default() -> Self {
+        Self::with_slices_from(SLICE_LEN_MIN)
+    }
+}
+
 impl Chunks {
+    /// Pieces of at least `slice_len_min` bytes are sent as slices.
+    pub(super) fn with_slices_from(slice_len_min: usize) -> Self {
+        Self {
+            slice_len_min,
+            gathered: Vec::new(),
+            ready: VecDeque::new(),
+            ready_len: 0,
+        }
+    }
+
+    /// Whether a piece of that length is better given as a slice.
+    pub(super) fn takes_slice(&self, len: usize) -> bool {
+        len >= self.slice_len_min
+    }
+
+    /// Appends a constant.
+    pub(super) fn constant(&mut self, piece: &'static [u8]) {
+        if self.gathered.is_empty() && !self.ready.is_empty() {
+            // Between slices: no buffer is begun for it.
+            self.ready_len += piece.len();
+            self.ready.push_back(Bytes::from_static(piece));
+        } else {
+            self.copy(piece);
+        }
+    }
+
     /// Appends a copy.
     pub(super) fn copy(&mut self, piece: &[u8]) {
         self.buffer(piece.len()).extend_from_slice(piece);
@@ -32,7 +68,7 @@ impl Chunks {
 
     /// Appends a slice that keeps its memory alive, without a copy when it is long.
     pub(super) fn slice(&mut self, piece: Bytes) {
-        if piece.len() < SLICE_LEN_MIN {
+        if !self.takes_slice(piece.len()) {
             self.copy(&piece);
         } else {
             self.cut();
@@ -92,7 +128,7 @@ impl Chunks {
             self.cut();
         }
         let len = self.gathered.len();
-        let first = len == 0 && self.ready.is_empty() && additional <= FIRST_LEN;
+        let first = len == 0 && additional <= FIRST_LEN;
         let wanted = if first { FIRST_LEN } else { CHUNK_LEN };
         self.gathered.reserve_exact(wanted.max(len + additional) - len);
     }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use flatkube_format::sidecar::{self, ArchivedSidecar, digit_count, digits};
 
-use super::chunks::{Chunks, SLICE_LEN_MIN};
+use super::chunks::Chunks;
 use crate::api::body::BodyError;
 use crate::api::converted::{self, Conversion};
 use crate::api::negotiate::{MetaVersion, Shape};
@@ -188,7 +188,7 @@ impl Form {
             return Ok(());
         }
         let json = object.json()?;
-        if json.len() < SLICE_LEN_MIN {
+        if !out.takes_slice(json.len()) {
             let buffer = out.buffer(head.len() + json.len());
             buffer.extend_from_slice(head);
             buffer.extend_from_slice(json.get(skip..).unwrap_or_default());
@@ -238,7 +238,7 @@ fn write_partial(
     if revision == object.revision() {
         let span = sidecar.metadata_span(digit_count(revision));
         match object.json()?.get(span.clone()) {
-            Some(metadata) if metadata.len() < SLICE_LEN_MIN => out.copy(metadata),
+            Some(metadata) if !out.takes_slice(metadata.len()) => out.copy(metadata),
             Some(_) => out.slice(object.json_bytes()?.slice(span)),
             None => {
                 return Err(BodyError::Damaged(format!(

@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode, header};
 use http_body::Frame;
 
 use super::Reader;
-use super::chunks::{CHUNK_LEN, Chunks};
+use super::chunks::{CHUNK_LEN, Chunks, HTTP1_SLICE_LEN_MIN, SLICE_LEN_MIN};
 use super::form::{Form, What, now_s};
 use super::gzip::{GZIP_LEN_MIN, Gzip};
 use super::options::{ListOptions, Match};
@@ -21,6 +21,7 @@ use super::{answer, table};
 use crate::api::body::{Body, BodyError, Response};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
+use crate::api::stream;
 use crate::store::{Damaged, Listing, Object, Range, Requirement, Run, Selection, View};
 
 /// Most objects of one run that is sent as a slice: it bounds what is checked and paged in at one go.
@@ -363,7 +364,11 @@ impl ListBody {
         } else {
             head.push_str(r#","items":["#);
         }
-        let mut chunks = Chunks::default();
+        let mut chunks = Chunks::with_slices_from(if stream::is_http2() {
+            SLICE_LEN_MIN
+        } else {
+            HTTP1_SLICE_LEN_MIN
+        });
         chunks.copy(head.as_bytes());
         Self {
             chunks,
@@ -411,7 +416,7 @@ impl ListBody {
 
     fn separate(&mut self) {
         if !std::mem::take(&mut self.first) {
-            self.chunks.copy(b",");
+            self.chunks.constant(b",");
         }
     }
 }
