@@ -39,6 +39,10 @@ const EVENTS: usize = 20;
 /// Runs one scenario on an empty server that syncs each write.
 pub(crate) fn run(runtime: &tokio::runtime::Runtime, name: &str, transport: Transport, effort: Effort) -> Row {
     let served = Served::start(Durability::Fsync, true);
+    if name.starts_with("patch") {
+        served.fill_config_maps(1_000, 100);
+    }
+    let limit = Limit::start(&served.data_dir);
     runtime.block_on(async {
         for number in 0..20 {
             let body = Bytes::from(objects::namespace(number).to_string());
@@ -54,7 +58,7 @@ pub(crate) fn run(runtime: &tokio::runtime::Runtime, name: &str, transport: Tran
             "create Pod, 32 writers" => create(name, &served, transport, effort, 32, pod).await,
             "patch ConfigMap, 32 writers" => patch(name, &served, transport, effort).await,
             "watch_latency" => watch_latency(name, &served, transport, effort).await,
-            _ => fan_out(name, &served, transport, effort).await,
+            _ => fan_out(name, &served, &limit, transport, effort).await,
         }
     })
 }
@@ -89,7 +93,6 @@ async fn create(
 }
 
 async fn patch(name: &str, served: &Served, transport: Transport, effort: Effort) -> Row {
-    served.fill_config_maps(1_000, 100);
     let questions: Vec<_> = (0..MANY * (effort.rounds + 1))
         .map(|n| {
             let object = n % 1_000;
@@ -209,8 +212,7 @@ async fn watch_latency(name: &str, served: &Served, transport: Transport, effort
 }
 
 /// Events of one write to each of many watchers, against a bare server that sends a constant event to as many.
-async fn fan_out(name: &str, served: &Served, transport: Transport, effort: Effort) -> Row {
-    let limit = Limit::start(&served.data_dir);
+async fn fan_out(name: &str, served: &Served, limit: &Limit, transport: Transport, effort: Effort) -> Row {
     let mut ours = Vec::new();
     let mut theirs = Vec::new();
     for _ in 0..WATCHERS {
