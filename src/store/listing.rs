@@ -303,4 +303,15 @@ impl ShelvedRun {
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
         (self.start..self.end).map(|index| Object::shelved(Arc::clone(&self.part), index))
     }
+
+    /// Looks at the objects in list order up to the first error. Spares the reference count for each of
+    /// [`ShelvedRun::objects`].
+    pub fn try_for_each<E>(&self, mut look: impl FnMut(&Object) -> Result<(), E>) -> Result<(), E> {
+        let mut object = Object::shelved(Arc::clone(&self.part), self.start);
+        for index in self.start..self.end {
+            object.move_to(index);
+            look(&object)?;
+        }
+        Ok(())
+    }
 }

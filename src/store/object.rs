@@ -175,6 +175,13 @@ impl Object {
         }
     }
 
+    /// Makes this the object `index` of the same part; one in the log stays what it is.
+    pub(super) fn move_to(&mut self, to: usize) {
+        if let Place::Shelved { index, .. } = &mut self.place {
+            *index = to as u32;
+        }
+    }
+
     /// `namespace/name`, or `name` for objects without a namespace.
     pub fn key(&self) -> &str {
         std::str::from_utf8(self.key_bytes()).unwrap_or_default()

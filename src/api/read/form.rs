@@ -147,16 +147,18 @@ impl Form {
         match what {
             What::Item => self.write_object(None, object, revision, out),
             What::Whole => self.write_object(Some(self.head.as_bytes()), object, revision, out),
-            What::Partial(version) => write_partial(version, object, object.sidecar()?, revision, out),
+            What::Partial(version) => write_partial(version, object, object.sidecar()?, revision, b"}", out),
             What::Row(version, include) => {
                 let sidecar = object.sidecar()?;
                 self.write_row(object, sidecar, revision, now_s, out)?;
                 match include {
-                    Include::None => out.copy(b"null"),
-                    Include::Metadata => write_partial(version, object, sidecar, revision, out)?,
-                    Include::Object => self.write_object(Some(self.head.as_bytes()), object, revision, out)?,
+                    Include::None => out.copy(b"null}"),
+                    Include::Metadata => write_partial(version, object, sidecar, revision, b"}}", out)?,
+                    Include::Object => {
+                        self.write_object(Some(self.head.as_bytes()), object, revision, out)?;
+                        out.copy(b"}");
+                    }
                 }
-                out.copy(b"}");
                 Ok(())
             }
         }
@@ -224,22 +226,33 @@ fn write_row(sidecar: &ArchivedSidecar, revision: u64, now_s: i64, out: &mut Chu
     resources::table::write_row(sidecar, now_s, revision, buffer);
 }
 
+/// `end` closes it, and perhaps what stands around it.
 fn write_partial(
     version: MetaVersion,
     object: &Object,
     sidecar: &ArchivedSidecar,
     revision: u64,
+    end: &[u8],
     out: &mut Chunks,
 ) -> Result<(), BodyError> {
-    out.copy(match version {
+    let head: &[u8] = match version {
         MetaVersion::V1 => br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
         MetaVersion::V1Beta1 => br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#,
-    });
+    };
     if revision == object.revision() {
         let span = sidecar.metadata_span(digit_count(revision));
         match object.json()?.get(span.clone()) {
-            Some(metadata) if !out.takes_slice(metadata.len()) => out.copy(metadata),
-            Some(_) => out.slice(object.json_bytes()?.slice(span)),
+            Some(metadata) if !out.takes_slice(metadata.len()) => {
+                let buffer = out.buffer(head.len() + metadata.len() + end.len());
+                buffer.extend_from_slice(head);
+                buffer.extend_from_slice(metadata);
+                buffer.extend_from_slice(end);
+                return Ok(());
+            }
+            Some(_) => {
+                out.copy(head);
+                out.slice(object.json_bytes()?.slice(span));
+            }
             None => {
                 return Err(BodyError::Damaged(format!(
                     "{}: metadata lies outside the JSON",
@@ -250,12 +263,13 @@ fn write_partial(
     } else {
         let (before, behind) = object.json_around_revision()?;
         let start = sidecar.metadata_start.to_native() as usize;
-        let end = sidecar.metadata_tail.to_native() as usize;
+        let tail = sidecar.metadata_tail.to_native() as usize;
+        out.copy(head);
         out.copy(before.get(start..).unwrap_or_default());
         out.copy(digits(revision).as_bytes());
-        out.copy(behind.get(..end).unwrap_or_default());
+        out.copy(behind.get(..tail).unwrap_or_default());
     }
-    out.copy(b"}");
+    out.copy(end);
     Ok(())
 }
 

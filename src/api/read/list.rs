@@ -395,11 +395,7 @@ impl ListBody {
                     self.separate();
                     self.chunks.slice(run.json()?);
                 }
-                Some(run @ Run::Shelved(_)) => {
-                    for object in run.objects() {
-                        self.item(&object, now_s)?;
-                    }
-                }
+                Some(Run::Shelved(run)) => run.try_for_each(|object| self.item(object, now_s))?,
                 None => {
                     self.source = None;
                     self.chunks.copy(b"]}\n");
