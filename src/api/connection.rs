@@ -39,7 +39,7 @@ pub struct Limits {
     pub head_bytes: u32,
     /// Concurrent streams of an HTTP/2 connection.
     pub streams: u32,
-    /// Writes that are worked on at a time (each may hold a body of 3 MiB); more wait.
+    /// Writes that are worked on at a time, and large bodies that are read at a time (each may hold 3 MiB); more wait.
     pub writes: usize,
 }
 

@@ -43,6 +43,8 @@ pub struct Api {
     metrics: metrics::Metrics,
     /// Writes that are worked on; see [`Limits::writes`].
     writing: tokio::sync::Semaphore,
+    /// Large bodies that are being read; as many as writes.
+    bodies: tokio::sync::Semaphore,
 }
 
 impl Api {

@@ -149,6 +149,7 @@ impl Server {
             anonymous: Arc::new(User::anonymous()),
             metrics: Metrics::new(),
             writing: Semaphore::new(limits.writes),
+            bodies: Semaphore::new(limits.writes),
             limits: limits.clone(),
         });
         let (alive, drained) = mpsc::channel(1);

@@ -11,6 +11,55 @@ const OPERATIONS_MAX: usize = 10_000;
 /// What all `copy` operations of a patch may copy together, in bytes of JSON, so that doubling ends early.
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
+/// Containers inside each other in the document, at most: what is deeper could not be read back as JSON, and soon not
+/// even be dropped without overflowing the stack.
+const DEPTH_MAX: usize = 127;
+
+/// Array elements that all operations of a patch may move aside or close up, so that 10,000 operations at the front of
+/// a long array do not keep a thread for a minute.
+const SHIFTED_MAX: usize = 1 << 24;
+
+/// What the operations of a patch have cost so far, and how deep they may have made the document.
+struct Effort {
+    copied: usize,
+    shifted: usize,
+    /// No container of the document lies deeper than this.
+    depth: usize,
+}
+
+impl Effort {
+    fn shift(&mut self, elements: usize) -> Result<(), String> {
+        self.shifted += elements;
+        if self.shifted > SHIFTED_MAX {
+            return Err(format!("more than {SHIFTED_MAX} array elements moved in one patch"));
+        }
+        Ok(())
+    }
+
+    /// A value whose containers lie at most `depth` deep was put at `path`. Measures the document only when the sum says
+    /// that it may be too deep, which values of ordinary depth at ordinary paths never do.
+    fn deepen(&mut self, document: &Value, path: &str, depth: usize) -> Result<(), String> {
+        let bound = path.bytes().filter(|byte| *byte == b'/').count() + depth;
+        self.depth = self.depth.max(bound);
+        if self.depth > DEPTH_MAX {
+            self.depth = depth_of(document);
+        }
+        if self.depth > DEPTH_MAX {
+            return Err(format!("more than {DEPTH_MAX} levels in one document"));
+        }
+        Ok(())
+    }
+}
+
+/// How many containers lie inside each other at most. Recurses: the value is at most twice [`DEPTH_MAX`] deep.
+fn depth_of(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth_of).max().unwrap_or(0),
+        Value::Object(object) => 1 + object.values().map(depth_of).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// One operation, as it was sent; its name is looked at when its turn comes.
 #[derive(Debug)]
 pub(super) struct Operation {
@@ -76,34 +125,50 @@ pub(super) fn decode(body: &[u8]) -> Result<(Vec<Operation>, Vec<String>), Patch
 
 /// Applies the operations in order; all or none.
 pub(super) fn apply(mut document: Value, operations: &[Operation]) -> Result<Value, PatchError> {
-    let mut copied = 0;
+    let mut effort = Effort {
+        copied: 0,
+        shifted: 0,
+        depth: depth_of(&document),
+    };
     for operation in operations {
-        one(&mut document, operation, &mut copied).map_err(PatchError::NotApplicable)?;
+        one(&mut document, operation, &mut effort).map_err(PatchError::NotApplicable)?;
     }
     Ok(document)
 }
 
-fn one(document: &mut Value, operation: &Operation, copied: &mut usize) -> Result<(), String> {
+fn one(document: &mut Value, operation: &Operation, effort: &mut Effort) -> Result<(), String> {
     let missing = |what: &str| format!("{} operation has no {what}", operation.op);
     let path = || operation.path.as_deref().ok_or_else(|| missing("path"));
     let from = || operation.from.as_deref().ok_or_else(|| missing("from"));
     let value = || operation.value.clone().unwrap_or(Value::Null);
     match operation.op.as_str() {
-        "add" => add(document, path()?, value()),
-        "remove" => remove(document, path()?).map(|_| ()),
-        "replace" => replace(document, path()?, value()),
+        "add" | "replace" => {
+            let (path, value) = (path()?, value());
+            let depth = depth_of(&value);
+            if operation.op == "add" {
+                add(document, path, value, effort)?;
+            } else {
+                replace(document, path, value)?;
+            }
+            effort.deepen(document, path, depth)
+        }
+        "remove" => remove(document, path()?, effort).map(|_| ()),
         "move" => {
-            let moved = remove(document, from()?)?;
-            add(document, path()?, moved)
+            let moved = remove(document, from()?, effort)?;
+            let (path, depth) = (path()?, effort.depth);
+            add(document, path, moved, effort)?;
+            effort.deepen(document, path, depth)
         }
         "copy" => {
             let found = find(document, from()?).ok_or_else(|| format!("copy: nothing at {:?}", operation.from))?;
             let value = found.clone();
-            *copied += length(&value);
-            if *copied > COPIED_BYTES_MAX {
+            effort.copied += length(&value);
+            if effort.copied > COPIED_BYTES_MAX {
                 return Err(format!("copy: more than {COPIED_BYTES_MAX} bytes in one patch"));
             }
-            add(document, path()?, value)
+            let (path, depth) = (path()?, depth_of(&value));
+            add(document, path, value, effort)?;
+            effort.deepen(document, path, depth)
         }
         "test" => {
             let path = path()?;
@@ -162,7 +227,7 @@ fn step_mut<'d>(container: &'d mut Value, part: &str) -> Option<&'d mut Value> {
     }
 }
 
-fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
+fn add(document: &mut Value, path: &str, value: Value, effort: &mut Effort) -> Result<(), String> {
     let (container, key) = parent(document, path)?;
     match container {
         Value::Object(object) => {
@@ -171,6 +236,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
         Value::Array(items) if key == "-" => items.push(value),
         Value::Array(items) => {
             let at = index(&key, items.len() + 1).ok_or_else(|| format!("unable to access invalid index: {key}"))?;
+            effort.shift(items.len() - at)?;
             items.insert(at, value);
         }
         _ => return Err(format!("doc is missing path: \"{path}\"")),
@@ -178,11 +244,17 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
+fn remove(document: &mut Value, path: &str, effort: &mut Effort) -> Result<Value, String> {
     let (container, key) = parent(document, path)?;
     let removed = match container {
         Value::Object(object) => object.remove(&key),
-        Value::Array(items) => index(&key, items.len()).map(|at| items.remove(at)),
+        Value::Array(items) => match index(&key, items.len()) {
+            Some(at) => {
+                effort.shift(items.len() - at)?;
+                Some(items.remove(at))
+            }
+            None => None,
+        },
         _ => None,
     };
     removed.ok_or_else(|| format!("unable to remove nonexistent key: {key}"))

@@ -138,6 +138,46 @@ fn copies_that_double_an_object_end_early() {
     assert!(matches!(error, PatchError::NotApplicable(_)), "{error:?}");
 }
 
+/// Each copy into the deepest place doubles the depth: a document that nothing could drop without overflowing the stack
+/// from a patch of 100 KB.
+#[test]
+fn operations_cannot_nest_a_document_without_end() {
+    let original = json!({"data": {"a": "1"}});
+    let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({"a": inner}));
+    let deepest = |levels: usize| format!("/x{}", "/a".repeat(levels));
+    for name in ["copy", "move"] {
+        let mut operations = vec![json!({"op":"add","path":"/x","value":nested(50)})];
+        let mut levels = 50;
+        while levels < 50_000 {
+            let (mut from, to) = ("/x", deepest(levels));
+            if name == "move" {
+                operations.push(json!({"op":"copy","from":"/x","path":"/y"}));
+                from = "/y";
+            }
+            operations.push(json!({"op":name,"from":from,"path":to}));
+            levels *= 2;
+        }
+        let error = patched(PatchKind::Json, "ConfigMap", &original, &json!(operations)).unwrap_err();
+        assert!(matches!(error, PatchError::NotApplicable(_)), "{error:?}");
+    }
+    // What serde can read back is allowed, however it came about.
+    let shallow = json!([
+        {"op":"add","path":"/x","value":nested(60)},
+        {"op":"copy","from":"/x","path":deepest(60)},
+        {"op":"remove","path":"/x"},
+        {"op":"add","path":"/x","value":nested(120)},
+    ]);
+    assert!(patched(PatchKind::Json, "ConfigMap", &original, &shallow).is_ok());
+}
+
+#[test]
+fn operations_at_the_front_of_a_long_array_end_early() {
+    let original = json!({"x": vec![0; 200_000]});
+    let patch = Value::Array(vec![json!({"op":"remove","path":"/x/0"}); 1000]);
+    let error = patched(PatchKind::Json, "ConfigMap", &original, &patch).unwrap_err();
+    assert!(matches!(error, PatchError::NotApplicable(_)), "{error:?}");
+}
+
 #[test]
 fn what_stands_before_the_first_slash_is_ignored() {
     let patch = br#"[{"op":"add","path":"data/x","value":"1"}]"#;

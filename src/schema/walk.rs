@@ -16,6 +16,10 @@ const FINDINGS_MAX: usize = 100;
 /// Nesting beyond this is refused. (`serde_json` stops its own recursion at 128; YAML and values pass here too.)
 const DEPTH_MAX: usize = 128;
 
+/// More structures than this in one object are refused. Each may grow by its defaults, and by what is said of it, to
+/// hundreds of times the two bytes that it was sent in.
+const STRUCTURES_MAX: usize = 1 << 16;
+
 /// Whose error texts a wrong type gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wording {
@@ -37,6 +41,7 @@ pub(crate) struct Walker<'a> {
     fields: Vec<&'a str>,
     owner: Option<Schema<'a>>,
     depth: usize,
+    structures: usize,
 }
 
 enum Step<'a> {
@@ -67,6 +72,7 @@ impl<'a> Walker<'a> {
             fields: Vec::new(),
             owner: None,
             depth: 0,
+            structures: 0,
         }
     }
 
@@ -98,6 +104,15 @@ impl<'a> Walker<'a> {
             (None, Err(text), _) => Outcome::Malformed(text),
             (None, Ok(value), None) => Outcome::Value(value, self.findings),
         }
+    }
+
+    /// Counts a structure, if `ty` is one.
+    fn grow<E: serde::de::Error>(&mut self, ty: Type<'_>) -> Result<(), E> {
+        self.structures += usize::from(matches!(ty, Type::Schema(_)));
+        if self.structures > STRUCTURES_MAX {
+            return Err(E::custom(format_args!("more than {STRUCTURES_MAX} structures")));
+        }
+        Ok(())
     }
 
     fn find(&mut self, what: &str, last: &str) {
@@ -292,7 +307,10 @@ impl<'a> Seed<'_, 'a> {
             })?;
             self.walker.path.pop();
             match item {
-                Some(Value::Null) => list.push(zero(element)),
+                Some(Value::Null) => {
+                    self.walker.grow(element)?;
+                    list.push(zero(element));
+                }
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
             }
@@ -313,6 +331,7 @@ impl<'a> Seed<'_, 'a> {
             })?;
             self.walker.path.pop();
             let value = if value.is_null() && !matches!(element, Type::Any) {
+                self.walker.grow(element)?;
                 zero(element)
             } else {
                 value
@@ -486,6 +505,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         self.deeper()?;
+        self.walker.grow(self.ty)?;
         let depth = self.walker.depth;
         let walker = &mut *self.walker;
         let seed = Seed {

@@ -72,6 +72,42 @@ async fn a_body_that_does_not_come_is_answered() {
     assert_eq!(&answer, b"HTTP/1.1 504");
 }
 
+/// As many bodies as may be worked on trickle in, and one more: other writers are served nevertheless.
+#[tokio::test]
+async fn bodies_that_do_not_come_hold_up_nobody() {
+    let limits = Limits {
+        writes: 2,
+        ..Limits::default()
+    };
+    let started = Started::with(limits, false).await;
+    let mut slow = Vec::new();
+    for _ in 0..3 {
+        let mut socket = TcpStream::connect(started.server.http_address().unwrap())
+            .await
+            .unwrap();
+        let head = format!(
+            "POST /api/v1/namespaces HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN}\r\nexpect: 100-continue\r\n\
+             content-type: application/json\r\ncontent-length: 100\r\n\r\n"
+        );
+        socket.write_all(head.as_bytes()).await.unwrap();
+        // Says "continue" once the body is asked for.
+        let mut answer = [0; 12];
+        timeout(LONG, socket.read_exact(&mut answer))
+            .await
+            .expect("the body is not asked for")
+            .unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 100");
+        slow.push(socket);
+    }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let admin = started.admin();
+    let answer = timeout(LONG, admin.post("/api/v1/namespaces/default/configmaps", &object))
+        .await
+        .expect("no answer");
+    assert_eq!(answer.status, 201);
+    drop(slow);
+}
+
 #[tokio::test]
 async fn heads_and_bodies_have_a_size() {
     let started = Started::usual().await;

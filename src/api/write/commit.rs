@@ -79,10 +79,17 @@ pub(super) fn causes(errors: Vec<FieldError>) -> Vec<Cause> {
     errors.into_iter().map(cause).collect()
 }
 
+/// Faults of one object that an answer tells of.
+const ERRORS_MAX: usize = 1000;
+
 /// What a strategy's refusal is to a client.
 pub(super) fn refused(resource: &Resource, name: &str, refusal: Refusal) -> Status {
     match refusal {
-        Refusal::Invalid(errors) => Status::invalid(resource.group, resource.kind, name, causes(errors)),
+        Refusal::Invalid(mut errors) => {
+            // Whoever sends thousands of faults is not told of each.
+            errors.truncate(ERRORS_MAX);
+            Status::invalid(resource.group, resource.kind, name, causes(errors))
+        }
         Refusal::BadRequest(text) => Status::bad_request(text),
         Refusal::Forbidden(text) => Status::forbidden(resource.group, resource.plural, name, &text),
         Refusal::Conflict(text) => Status::conflict(resource.group, resource.plural, name, &text),

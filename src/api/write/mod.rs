@@ -50,8 +50,6 @@ pub(super) use services::Services;
 
 /// Answers a request that changes something.
 pub(super) async fn answer(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
-    // Closed only when the server is gone.
-    let _permit = api.writing.acquire().await.map_err(Status::internal)?;
     match info.verb {
         Verb::Create => create(api, info, body).await,
         Verb::Update => update(api, info, body).await,
@@ -69,7 +67,7 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if let "exec" | "attach" | "portforward" | "proxy" = sub(info) {
         return connect::answer(api, info);
     }
-    let body = payload::read(api, &info.headers, body).await?;
+    let (body, _permit) = payload::read(api, &info.headers, body).await?;
     let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "CreateOptions", false)?;
     match (info.resource.plural, sub(info)) {
@@ -85,7 +83,7 @@ async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if sub(info) == "proxy" {
         return connect::answer(api, info);
     }
-    let body = payload::read(api, &info.headers, body).await?;
+    let (body, _permit) = payload::read(api, &info.headers, body).await?;
     let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "UpdateOptions", false)?;
     match sub(info) {
@@ -99,7 +97,7 @@ async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Res
         return connect::answer(api, info);
     }
     let kind = payload::patch_type(&info.headers)?;
-    let body = payload::read(api, &info.headers, body).await?;
+    let (body, _permit) = payload::read(api, &info.headers, body).await?;
     let options = WriteOptions::read(&info.query, "PatchOptions", kind == PatchType::Apply)?;
     match (kind, sub(info)) {
         (PatchType::Apply, "") => apply(api, info, &options, &body).await,
@@ -131,7 +129,7 @@ async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if info.subresource.is_some() {
         return connect::answer(api, info);
     }
-    let bytes = payload::read(api, &info.headers, body).await?;
+    let (bytes, _permit) = payload::read(api, &info.headers, body).await?;
     let (syntax, bytes) = if bytes.is_empty() {
         (Syntax::Json, bytes)
     } else {

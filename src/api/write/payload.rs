@@ -5,6 +5,7 @@ use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use crate::api::Api;
@@ -22,21 +23,38 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// once it has sent everything.
 const DRAINED_MAX: usize = 4 * BODY_MAX;
 
-/// The whole body of a request.
+/// What of a body is read without a permit, bytes: nearly every object fits, so that clients whose bodies trickle in hold
+/// up none but large ones.
+const UNPERMITTED_MAX: usize = 32 * 1024;
+
+/// The whole body of a request, and the permit to work on it, which is waited for once the body is there: a client that
+/// is slow takes no turn from others.
 ///
 /// # Errors
 /// 413 above [`BODY_MAX`], 504 when it does not arrive in time, 400 when it breaks off.
-pub(super) async fn read(api: &Api, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Status> {
+pub(super) async fn read<'a>(
+    api: &'a Api,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<(Bytes, SemaphorePermit<'a>), Status> {
     let told = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    timeout(api.limits.body, collect(body, told))
+    let (bytes, _held) = timeout(api.limits.body, collect(&api.bodies, body, told))
         .await
-        .unwrap_or_else(|_| Err(Status::timeout("the request's body did not arrive in time", 0)))
+        .unwrap_or_else(|_| Err(Status::timeout("the request's body did not arrive in time", 0)))?;
+    // Closed only when the server is gone.
+    let permit = api.writing.acquire().await.map_err(Status::internal)?;
+    Ok((bytes, permit))
 }
 
-async fn collect(mut body: Incoming, told: Option<usize>) -> Result<Bytes, Status> {
-    let mut whole = BytesMut::with_capacity(told.unwrap_or(0).min(BODY_MAX));
+async fn collect(
+    large: &Semaphore,
+    mut body: Incoming,
+    told: Option<usize>,
+) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Status> {
+    let mut whole = BytesMut::with_capacity(told.unwrap_or(0).min(UNPERMITTED_MAX));
+    let mut permit = None;
     let mut received = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Status::bad_request(error.to_string()))?;
@@ -46,10 +64,14 @@ async fn collect(mut body: Incoming, told: Option<usize>) -> Result<Bytes, Statu
             return if received > BODY_MAX {
                 Err(too_large())
             } else {
-                Ok(data)
+                Ok((data, None))
             };
         }
         if received <= BODY_MAX {
+            if received > UNPERMITTED_MAX && permit.is_none() {
+                permit = Some(large.acquire().await.map_err(Status::internal)?);
+                whole.reserve(told.unwrap_or(0).min(BODY_MAX).saturating_sub(whole.len()));
+            }
             whole.extend_from_slice(&data);
         } else if received > DRAINED_MAX || told.is_some_and(|told| told > DRAINED_MAX) {
             break;
@@ -58,7 +80,7 @@ async fn collect(mut body: Incoming, told: Option<usize>) -> Result<Bytes, Statu
     if received > BODY_MAX {
         Err(too_large())
     } else {
-        Ok(whole.freeze())
+        Ok((whole.freeze(), permit))
     }
 }
 

@@ -452,3 +452,16 @@ fn protobuf_is_refused_in_the_words_of_the_other_syntaxes() {
          \"v1\" in scheme \"flatkube/schema\""
     );
 }
+
+#[test]
+fn structures_are_counted_however_they_are_written() {
+    for element in ["{}", "null", "{\"name\":\"a\"}"] {
+        let many = |count: usize| format!(r#"{{"spec":{{"containers":[{}]}}}}"#, vec![element; count].join(","));
+        assert!(strict(&many(1_000), &POD).is_ok());
+        let refused = strict(&many(70_000), &POD).unwrap_err();
+        assert!(refused.contains("more than 65536 structures"), "{element}: {refused}");
+    }
+    // Entries of maps are none.
+    let entries: Vec<String> = (0..70_000).map(|i| format!(r#""k{i}":"""#)).collect();
+    assert!(strict(&format!(r#"{{"data":{{{}}}}}"#, entries.join(",")), &CONFIG_MAP).is_ok());
+}
