@@ -256,6 +256,39 @@ fn a_torn_tail_is_cut_and_everything_before_it_served() {
     assert_eq!(maps(&serve(&data, &folder.path().join("tokens.csv"))), 20);
 }
 
+/// What a copy that was broken off leaves. It looks like a torn tail, but no tail of a file that is allocated whole.
+#[test]
+fn a_segment_that_was_shortened_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = written(folder.path(), 20);
+    let manifest = manifest(&data);
+    let number = manifest.segments.last().expect("a segment").number;
+    let segment = data.join("store").join(format!("segment-{number:010}"));
+    let bytes = fs::read(&segment).expect("readable");
+    let seed = Seed {
+        store: manifest.store,
+        segment: number,
+    };
+    let mut middle = 0;
+    segment::scan(&bytes, &seed, |record| {
+        if record.resource == "configmaps" {
+            middle = record.offset + record.len / 2;
+        }
+    })
+    .expect("a segment");
+    assert!(middle > 0, "no ConfigMap is in the last segment");
+    let file = fs::File::options().write(true).open(&segment).expect("writable");
+    file.set_len(middle as u64).expect("shortened");
+    let before = contents(&data);
+
+    let ended = refused(&data);
+    assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+    assert!(ended.log.contains(text(&segment)), "{}", ended.log);
+    assert!(contents(&data) == before, "the directory was changed");
+    let output = flatkube(&["store", "verify", text(&data)]);
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+}
+
 /// Runs as a user without rights when this is run by root, whom no permission stops.
 fn unprivileged(program: &Path) -> Command {
     let mut command = Command::new(program);

@@ -177,6 +177,19 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Whether a record was begun that does not fit into the bytes: its header is whole. In bytes that are a whole file
+    /// this is no torn tail: a segment is allocated whole, and no record is written that it has no room for, so the file
+    /// was shortened.
+    pub fn runs_out(&self) -> bool {
+        let reason = match self {
+            Verdict::Clean => return false,
+            Verdict::Torn { reason, .. } | Verdict::Corrupt { reason, .. } => reason,
+        };
+        matches!(reason, Reason::Truncated { part, .. } if *part == "record payload")
+    }
+}
+
 /// Walks the records of a segment from its header on, tells each valid one to `visit` in log order, and judges what
 /// comes behind them.
 ///

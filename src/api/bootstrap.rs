@@ -19,7 +19,7 @@ pub(super) async fn run(store: &Arc<Store>) -> Result<(), StartError> {
         if store
             .view()
             .get(resource.storage, &key)
-            .map_err(|error| failed(&error))?
+            .map_err(|damaged| StartError::Store(damaged.into()))?
             .is_some()
         {
             continue;

@@ -289,7 +289,10 @@ impl Recovery {
         .map_err(damaged)?;
         drop(whole);
         let map = file.map().map_err(failed(disk, "map it", &name))?;
-        if let Verdict::Corrupt { at, reason, .. } = scan.verdict {
+        let shortened = scan.verdict.runs_out() && !lossy;
+        if let Verdict::Corrupt { at, reason, .. } | Verdict::Torn { at, reason, .. } = scan.verdict
+            && (shortened || matches!(scan.verdict, Verdict::Corrupt { .. }))
+        {
             return Err(damaged(FormatError {
                 offset: at as u64,
                 reason,

@@ -104,7 +104,7 @@ async fn bodies_that_do_not_come_hold_up_nobody() {
     let answer = timeout(LONG, admin.post("/api/v1/namespaces/default/configmaps", &object))
         .await
         .expect("no answer");
-    assert_eq!(answer.status, 201);
+    assert_eq!(answer.code, 201);
     drop(slow);
 }
 

@@ -112,7 +112,7 @@ fn verify_segment(directory: &Directory, entry: &SegmentEntry, findings: &mut Fi
         Err(error) => findings.damage(&file, &error),
         Ok(scan) => match scan.verdict {
             Verdict::Clean => {}
-            Verdict::Torn { at, until, reason } => {
+            Verdict::Torn { at, until, reason } if !scan.verdict.runs_out() => {
                 eprintln!(
                     "{}: offset {at}: note: {} bytes of a write that was never acknowledged ({reason}); the next start \
                      keeps them aside",
@@ -120,7 +120,7 @@ fn verify_segment(directory: &Directory, entry: &SegmentEntry, findings: &mut Fi
                     until - at
                 );
             }
-            Verdict::Corrupt { at, reason, .. } => findings.damage(
+            Verdict::Torn { at, reason, .. } | Verdict::Corrupt { at, reason, .. } => findings.damage(
                 &file,
                 &FormatError {
                     offset: at as u64,
