@@ -223,7 +223,6 @@ impl Path<'_> {
 
 fn note(lhs: Option<&Value>, rhs: Option<&Value>, path: &Path<'_>, changes: &mut Changes) {
     match (lhs, rhs) {
-        (None, None) => {}
         (Some(_), None) => path.insert(&mut changes.removed),
         (None, Some(_)) => path.insert(&mut changes.taken),
         (Some(lhs), Some(rhs)) if lhs != rhs => path.insert(&mut changes.taken),

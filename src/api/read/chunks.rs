@@ -68,12 +68,12 @@ impl Chunks {
 
     /// Appends a slice that keeps its memory alive, without a copy when it is long.
     pub(super) fn slice(&mut self, piece: Bytes) {
-        if !self.takes_slice(piece.len()) {
-            self.copy(&piece);
-        } else {
+        if self.takes_slice(piece.len()) {
             self.cut();
             self.ready_len += piece.len();
             self.ready.push_back(piece);
+        } else {
+            self.copy(&piece);
         }
     }
 

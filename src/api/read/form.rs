@@ -190,13 +190,13 @@ impl Form {
             return Ok(());
         }
         let json = object.json()?;
-        if !out.takes_slice(json.len()) {
+        if out.takes_slice(json.len()) {
+            out.copy(head);
+            out.slice(object.json_bytes()?.slice(skip..));
+        } else {
             let buffer = out.buffer(head.len() + json.len());
             buffer.extend_from_slice(head);
             buffer.extend_from_slice(json.get(skip..).unwrap_or_default());
-        } else {
-            out.copy(head);
-            out.slice(object.json_bytes()?.slice(skip..));
         }
         Ok(())
     }
