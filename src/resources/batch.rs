@@ -208,7 +208,7 @@ fn check_job_change(old: &Value, new: &Value, subresource: Option<&str>, errors:
         "managedBy",
         "successPolicy",
     ] {
-        immutable(old, new, &format!("spec.{field}"), errors);
+        immutable(old, new, format!("spec.{field}"), errors);
     }
     // A Job that is suspended and has not begun may still change where its Pods run.
     let waiting = boolean(old, "/spec/suspend") == Some(true) && !present(old, "/status/startTime");

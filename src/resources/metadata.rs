@@ -51,7 +51,7 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<Fie
     } else if !namespace.is_empty() {
         errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type"));
     }
-    labels(object.pointer("/metadata/labels"), "metadata.labels", errors);
+    labels(object.pointer("/metadata/labels"), &"metadata.labels", errors);
     annotations(map(object, "/metadata/annotations"), errors);
     owners(object, errors);
     finalizers(object, errors);
@@ -88,20 +88,20 @@ pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Vec<FieldEr
 }
 
 /// What is wrong with a map of labels.
-pub(super) fn labels(labels: Option<&Value>, field: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn labels(labels: Option<&Value>, field: &dyn std::fmt::Display, errors: &mut Vec<FieldError>) {
     for (name, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         let wrong = names::qualified_name(name);
         errors.extend(
             wrong
                 .into_iter()
-                .map(|what| FieldError::invalid_text(field, name, what)),
+                .map(|what| FieldError::invalid_text(field.to_string(), name, what)),
         );
         let value = value.as_str().unwrap_or("");
         let wrong = names::label_value(value);
         errors.extend(
             wrong
                 .into_iter()
-                .map(|what| FieldError::invalid_text(field, value, what)),
+                .map(|what| FieldError::invalid_text(field.to_string(), value, what)),
         );
     }
 }

@@ -241,7 +241,7 @@ fn check_metric(metric: &At<'_>, errors: &mut Vec<FieldError>) {
     let mut letters = kind.text().chars();
     let first = letters.next().map(|first| first.to_ascii_lowercase());
     let name: String = first.into_iter().chain(letters).collect();
-    let source = metric.get(&name);
+    let source = metric.get(name.clone());
     if !source.present() {
         errors.push(source.required("must populate information for the given metric source"));
         return;

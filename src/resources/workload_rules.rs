@@ -9,14 +9,14 @@ use super::metadata;
 use super::validate::{At, label_selector, selects};
 
 /// Checks the Pod template at that path.
-pub(super) fn check_template(workload: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn check_template(workload: &Value, path: &'static str, errors: &mut Vec<FieldError>) {
     let template = At::root(workload).get(path);
     check_pod_spec(&template.get("spec"), errors);
     check_template_labels(workload, path, errors);
 }
 
 /// Checks the labels of the Pod template at that path.
-pub(super) fn check_template_labels(workload: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn check_template_labels(workload: &Value, path: &'static str, errors: &mut Vec<FieldError>) {
     let template = At::root(workload).get(path);
     metadata::labels(
         Some(template.get("metadata.labels").value),
@@ -35,7 +35,7 @@ pub(super) fn check_restarts(workload: &Value, errors: &mut Vec<FieldError>) {
 
 /// Pods of Jobs end.
 pub(super) fn check_endings(workload: &Value, template: &str, errors: &mut Vec<FieldError>) {
-    let policy = At::root(workload).get(&format!("{template}.spec.restartPolicy"));
+    let policy = At::root(workload).get(format!("{template}.spec.restartPolicy"));
     if policy.text() == "Always" {
         errors.push(policy.required("valid values: \"OnFailure\", \"Never\""));
     }
@@ -93,7 +93,7 @@ fn is_zero(amount: &At<'_>) -> bool {
 }
 
 /// How a Deployment or DaemonSet is rolled out.
-pub(super) fn check_rollout(workload: &Value, path: &str, types: &[&str], errors: &mut Vec<FieldError>) {
+pub(super) fn check_rollout(workload: &Value, path: &'static str, types: &[&str], errors: &mut Vec<FieldError>) {
     let strategy = At::root(workload).get(path);
     let kind = strategy.get("type").text();
     if !types.contains(&kind) {
@@ -103,7 +103,7 @@ pub(super) fn check_rollout(workload: &Value, path: &str, types: &[&str], errors
         let supported: Vec<String> = types.iter().map(|kind| format!("\"{kind}\"")).collect();
         errors.push(FieldError {
             reason: super::FieldReason::NotSupported,
-            field: strategy.field.clone(),
+            field: strategy.field.to_string(),
             message: format!("Unsupported value: {shown}: supported values: {}", supported.join(", ")),
         });
         return;

@@ -4,7 +4,7 @@ use base64::Engine;
 use serde_json::Value;
 
 use crate::resources::FieldError;
-use crate::resources::validate::At;
+use crate::resources::validate::{At, FieldPath};
 
 /// Most bytes that all values of one object may have together.
 const DATA_LEN_MAX: usize = 1024 * 1024;
@@ -92,7 +92,7 @@ fn check_json(data: &At<'_>, key: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_key(key: &str, field: &str, errors: &mut Vec<FieldError>) {
+fn check_key(key: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if key.len() > 253 {
         errors.push(FieldError::invalid_text(

@@ -106,7 +106,7 @@ pub(super) const KINDS: &[Kind] = &[
         .validate(|template, errors| {
             let template = At::root(template).get("template");
             check_pod_spec(&template.get("spec"), errors);
-            metadata::labels(Some(template.get("metadata.labels").value), "template.labels", errors);
+            metadata::labels(Some(template.get("metadata.labels").value), &"template.labels", errors);
         }),
     Kind::new("replicationcontrollers")
         .cells(|row| {

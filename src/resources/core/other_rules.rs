@@ -8,7 +8,7 @@ use crate::resources::FieldError;
 use crate::resources::lookup::text;
 use crate::resources::names::qualified_name;
 use crate::resources::quantity::Quantity;
-use crate::resources::validate::{At, immutable};
+use crate::resources::validate::{At, FieldPath, immutable};
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const VOLUME_SOURCES: &[&str] = &[
@@ -63,12 +63,12 @@ pub(super) fn volume(volume: &Value, errors: &mut Vec<FieldError>) {
             ));
         }
     }
-    let mut sources = VOLUME_SOURCES.iter().filter(|source| spec.get(source).present());
+    let mut sources = VOLUME_SOURCES.iter().filter(|source| spec.get(**source).present());
     if sources.next().is_none() {
         errors.push(spec.required("must specify a volume type"));
     }
     for more in sources {
-        errors.push(spec.get(more).forbidden("may not specify more than 1 volume type"));
+        errors.push(spec.get(*more).forbidden("may not specify more than 1 volume type"));
     }
     let affinity = spec.get("nodeAffinity");
     if spec.get("local").present() && !affinity.present() {
@@ -117,7 +117,7 @@ pub(super) fn claim(claim: &Value, errors: &mut Vec<FieldError>) {
     let spec = At::root(claim).get("spec");
     access_modes(&spec.get("accessModes"), errors);
     let storage = At {
-        field: "spec.resources[storage]".to_owned(),
+        field: FieldPath::made("spec.resources[storage]".to_owned()),
         ..spec.get("resources.requests.storage")
     };
     if !storage.present() {
@@ -268,7 +268,7 @@ pub(super) fn limit_range(range: &Value, errors: &mut Vec<FieldError>) {
 fn bounds(item: &At<'_>, errors: &mut Vec<FieldError>) {
     let mut names: Vec<&str> = ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"]
         .iter()
-        .flat_map(|part| item.get(part).entries().map(|(name, _)| name).collect::<Vec<_>>())
+        .flat_map(|part| item.get(*part).entries().map(|(name, _)| name).collect::<Vec<_>>())
         .collect();
     names.sort_unstable();
     names.dedup();
@@ -331,7 +331,7 @@ pub(super) fn node(node: &Value, errors: &mut Vec<FieldError>) {
     let mut known = HashSet::new();
     for taint in At::root(node).get("spec.taints").items() {
         // kube-apiserver looks for taints in metadata, where they once were.
-        let field = taint.field.replacen("spec", "metadata", 1);
+        let field = taint.field.to_string().replacen("spec", "metadata", 1);
         let (key, effect) = (taint.get("key").text(), taint.get("effect"));
         let wrong = qualified_name(key).into_iter();
         errors.extend(wrong.map(|what| FieldError::invalid_text(format!("{field}.key"), key, what)));

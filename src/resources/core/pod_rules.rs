@@ -10,7 +10,7 @@ use crate::resources::FieldError;
 use crate::resources::lookup::boolean;
 use crate::resources::names::{qualified_name, subdomain};
 use crate::resources::quantity::Quantity;
-use crate::resources::validate::At;
+use crate::resources::validate::{At, FieldPath};
 
 const ENV_NAME_RULE: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
@@ -61,7 +61,7 @@ fn by_sort(list: &str, container: &At<'_>, errors: &mut Vec<FieldError>) {
         _ => return,
     };
     for field in fields {
-        let field = container.get(field);
+        let field = container.get(*field);
         if !field.is_empty() {
             errors.push(field.forbidden(detail));
         }
@@ -72,7 +72,7 @@ fn ports(spec: &At<'_>, errors: &mut Vec<FieldError>) {
     let host_network = boolean(spec.value, "/hostNetwork") == Some(true);
     let mut host_ports = HashSet::new();
     for list in CONTAINER_LISTS {
-        for container in spec.get(list).items() {
+        for container in spec.get(*list).items() {
             let mut names = HashSet::new();
             for port in container.get("ports").items() {
                 let name = port.get("name");
@@ -144,7 +144,7 @@ fn environment(container: &At<'_>, errors: &mut Vec<FieldError>) {
         if !source.present() {
             continue;
         }
-        let count = SOURCES.iter().filter(|name| source.get(name).present()).count();
+        let count = SOURCES.iter().filter(|name| source.get(**name).present()).count();
         let wrong = match count {
             0 => Some(
                 "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
@@ -292,7 +292,7 @@ fn resources(resources: &At<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn resource_name(name: &str, field: &str, errors: &mut Vec<FieldError>) {
+fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let wrong = qualified_name(name);
     if !wrong.is_empty() {
         errors.extend(
@@ -379,10 +379,10 @@ fn check_volumes(volumes: &At<'_>, errors: &mut Vec<FieldError>) {
         }
         for more in VOLUME_SOURCES
             .iter()
-            .filter(|source| volume.get(source).present())
+            .filter(|source| volume.get(**source).present())
             .skip(1)
         {
-            errors.push(volume.get(more).forbidden("may not specify more than 1 volume type"));
+            errors.push(volume.get(*more).forbidden("may not specify more than 1 volume type"));
         }
     }
 }

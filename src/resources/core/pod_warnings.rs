@@ -55,7 +55,7 @@ pub(in crate::resources) fn warn_pod_spec(spec: &At<'_>) -> Vec<String> {
         }
     }
     for list in CONTAINER_LISTS {
-        for container in spec.get(list).items() {
+        for container in spec.get(*list).items() {
             warn_container(&container, &mut warnings);
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn service(service: &Value, errors: &mut Vec<FieldError>) {
             None => outside(&address, errors),
         }
     }
-    crate::resources::metadata::labels(Some(spec.get("selector").value), "spec.selector", errors);
+    crate::resources::metadata::labels(Some(spec.get("selector").value), &"spec.selector", errors);
 }
 
 fn ports(all: &At<'_>, errors: &mut Vec<FieldError>) {

@@ -5,6 +5,10 @@
 
 mod rules;
 
+use std::borrow::Cow;
+use std::fmt;
+use std::rc::Rc;
+
 use serde_json::Value;
 
 pub(super) use rules::by_rules;
@@ -18,7 +22,59 @@ pub(super) struct At<'a> {
     /// The value, null when it is absent.
     pub(super) value: &'a Value,
     /// Its path: `spec.containers[0].name`.
-    pub(super) field: String,
+    pub(super) field: FieldPath<'a>,
+}
+
+/// The path of a field, put into words only for an error: most objects have none.
+#[derive(Clone, Default)]
+pub(super) struct FieldPath<'a>(Option<Rc<(FieldPath<'a>, Step<'a>)>>);
+
+enum Step<'a> {
+    /// Names with dots between them.
+    Field(Cow<'static, str>),
+    Index(usize),
+    Key(&'a str),
+    /// All that comes before.
+    Made(String),
+}
+
+impl<'a> FieldPath<'a> {
+    /// A path in words.
+    pub(super) fn made(path: String) -> FieldPath<'a> {
+        FieldPath::default().then(Step::Made(path))
+    }
+
+    fn then(&self, step: Step<'a>) -> FieldPath<'a> {
+        FieldPath(Some(Rc::new((self.clone(), step))))
+    }
+}
+
+impl fmt::Display for FieldPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((before, step)) = self.0.as_deref() else {
+            return Ok(());
+        };
+        before.fmt(f)?;
+        match step {
+            Step::Field(names) if before.0.is_some() => write!(f, ".{names}"),
+            Step::Field(names) => f.write_str(names),
+            Step::Index(index) => write!(f, "[{index}]"),
+            Step::Key(key) => write!(f, "[{key}]"),
+            Step::Made(path) => f.write_str(path),
+        }
+    }
+}
+
+impl From<&FieldPath<'_>> for String {
+    fn from(path: &FieldPath<'_>) -> String {
+        path.to_string()
+    }
+}
+
+impl From<FieldPath<'_>> for String {
+    fn from(path: FieldPath<'_>) -> String {
+        path.to_string()
+    }
 }
 
 static ABSENT: Value = Value::Null;
@@ -28,21 +84,17 @@ impl<'a> At<'a> {
     pub(super) fn root(object: &'a Value) -> At<'a> {
         At {
             value: object,
-            field: String::new(),
+            field: FieldPath::default(),
         }
     }
 
     /// A field of an object; nested ones with dots: `spec.template`.
-    pub(super) fn get(&self, path: &str) -> At<'a> {
+    pub(super) fn get(&self, path: impl Into<Cow<'static, str>>) -> At<'a> {
+        let path = path.into();
         let value = path.split('.').try_fold(self.value, |value, name| value.get(name));
-        let field = if self.field.is_empty() {
-            path.to_owned()
-        } else {
-            format!("{}.{path}", self.field)
-        };
         At {
             value: value.unwrap_or(&ABSENT),
-            field,
+            field: self.field.then(Step::Field(path)),
         }
     }
 
@@ -52,7 +104,7 @@ impl<'a> At<'a> {
         let items = self.value.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate();
         items.map(move |(i, value)| At {
             value,
-            field: format!("{field}[{i}]"),
+            field: field.then(Step::Index(i)),
         })
     }
 
@@ -61,13 +113,8 @@ impl<'a> At<'a> {
         let field = self.field.clone();
         let entries = self.value.as_object().into_iter().flatten();
         entries.map(move |(key, value)| {
-            (
-                key.as_str(),
-                At {
-                    value,
-                    field: format!("{field}[{key}]"),
-                },
-            )
+            let field = field.then(Step::Key(key));
+            (key.as_str(), At { value, field })
         })
     }
 
@@ -137,8 +184,9 @@ impl<'a> At<'a> {
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// A field that a change may not touch.
-pub(super) fn immutable(old: &Value, new: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let (old, new) = (At::root(old).get(path), At::root(new).get(path));
+pub(super) fn immutable(old: &Value, new: &Value, path: impl Into<Cow<'static, str>>, errors: &mut Vec<FieldError>) {
+    let path = path.into();
+    let (old, new) = (At::root(old).get(path.clone()), At::root(new).get(path));
     if old.value != new.value {
         errors.push(new.invalid("field is immutable"));
     }
@@ -148,7 +196,7 @@ pub(super) fn immutable(old: &Value, new: &Value, path: &str, errors: &mut Vec<F
 pub(super) fn label_selector(selector: &At<'_>, errors: &mut Vec<FieldError>) {
     super::metadata::labels(
         Some(selector.get("matchLabels").value),
-        &format!("{}.matchLabels", selector.field),
+        &format_args!("{}.matchLabels", selector.field),
         errors,
     );
     for expression in selector.get("matchExpressions").items() {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::At;
+use super::{At, FieldPath};
 use crate::resources::declaration::rows;
 use crate::resources::{FieldError, Resource, names};
 use crate::schema::{Schema, Shape, Type};
@@ -185,7 +185,7 @@ impl Walk<'_> {
         // From here on only to word the error.
         let at = At {
             value,
-            field: self.path.clone(),
+            field: FieldPath::made(self.path.clone()),
         };
         let errors = &mut *self.errors;
         let integer = at.integer();
@@ -202,7 +202,7 @@ impl Walk<'_> {
             (Rule::Between(..), Value::Array(_)) => {
                 for item in at.items() {
                     Walk {
-                        path: item.field.clone(),
+                        path: item.field.to_string(),
                         errors,
                     }
                     .apply(rule, item.value);
