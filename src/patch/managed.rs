@@ -4,12 +4,14 @@
 //! manager loses what was changed or removed. Fields of a list that is a map are told apart by their keys, atomic lists
 //! and maps are one field. Applying (`operation: Apply`) is not here; entries of appliers lose fields like all others.
 
+mod compare;
 mod fields;
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::{Element, Field, ListType, Schema, Shape, Type};
-use fields::{Fields, element_key, field_key, value_key};
+use crate::schema::Schema;
+use compare::Mode;
+use fields::{Fields, field_key};
 
 /// Most entries of updates that an object keeps; the oldest are merged into one of the name `ancient-changes`.
 const UPDATERS_MAX: usize = 10;
@@ -46,14 +48,7 @@ pub fn update(schema: Schema<'_>, live: Option<&Value>, new: &mut Value, request
     let mut entries: Vec<Value> = kept.cloned().unwrap_or_default();
 
     let empty = Value::Object(Map::new());
-    let mut changes = Changes::default();
-    compare_struct(
-        schema,
-        Some(live.unwrap_or(&empty)),
-        Some(new),
-        &mut Path::Root,
-        &mut changes,
-    );
+    let mut changes = Mode::Update.object(schema, Some(live.unwrap_or(&empty)), Some(new));
     for set in [&mut changes.taken, &mut changes.removed] {
         strip(set, request);
     }
@@ -87,13 +82,9 @@ pub fn update(schema: Schema<'_>, live: Option<&Value>, new: &mut Value, request
 /// nothing that is defaulted.
 pub fn applied(schema: Schema<'_>, configuration: &Value, request: &Request<'_>) -> Value {
     let empty = Value::Object(Map::new());
-    let mut changes = Changes {
-        leaves_only: true,
-        ..Changes::default()
-    };
-    compare_struct(schema, Some(&empty), Some(configuration), &mut Path::Root, &mut changes);
+    let mut changes = Mode::Apply.object(schema, Some(&empty), Some(configuration));
     strip(&mut changes.taken, request);
-    entry_of("Apply", &changes.taken, request)
+    entry_of("Apply", changes.taken, request)
 }
 
 /// Gives the fields to the request's manager.
@@ -114,10 +105,10 @@ fn take(entries: &mut Vec<Value>, taken: Fields, request: &Request<'_>) {
         own["time"] = request.now.into();
         return;
     }
-    entries.push(entry_of("Update", &taken, request));
+    entries.push(entry_of("Update", taken, request));
 }
 
-fn entry_of(operation: &str, fields: &Fields, request: &Request<'_>) -> Value {
+fn entry_of(operation: &str, fields: Fields, request: &Request<'_>) -> Value {
     let mut entry = json!({
         "manager": request.manager,
         "operation": operation,
@@ -190,249 +181,6 @@ fn strip(set: &mut Fields, request: &Request<'_>) {
         set.take(&field_key(field));
     }
     set.prune();
-}
-
-/// What differs between two states.
-#[derive(Debug, Default)]
-struct Changes {
-    /// Added or with another value.
-    taken: Fields,
-    removed: Fields,
-    /// Take only values, and elements of lists, not the structs, maps and lists around them.
-    leaves_only: bool,
-}
-
-/// Where the comparison is, as a list that grows on the stack.
-enum Path<'a> {
-    Root,
-    Below(&'a Path<'a>, &'a str),
-}
-
-impl Path<'_> {
-    fn insert(&self, set: &mut Fields) {
-        self.node(set).enter();
-    }
-
-    fn node<'s>(&self, set: &'s mut Fields) -> &'s mut Fields {
-        match self {
-            Path::Root => set,
-            Path::Below(above, key) => above.node(set).descend(key),
-        }
-    }
-}
-
-fn note(lhs: Option<&Value>, rhs: Option<&Value>, path: &Path<'_>, changes: &mut Changes) {
-    match (lhs, rhs) {
-        (Some(_), None) => path.insert(&mut changes.removed),
-        (None, Some(_)) => path.insert(&mut changes.taken),
-        (Some(lhs), Some(rhs)) if lhs != rhs => path.insert(&mut changes.taken),
-        _ => {}
-    }
-}
-
-fn is_hollow(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null) => true,
-        Some(Value::Object(fields)) => fields.is_empty(),
-        Some(Value::Array(items)) => items.is_empty(),
-        _ => false,
-    }
-}
-
-/// How a value is taken: by the type, and by what its field says about lists and maps.
-#[derive(Clone, Copy, Default)]
-struct Rule {
-    list: Option<ListType>,
-    atomic: bool,
-    /// Taken apart although its schema is one value.
-    granular: bool,
-}
-
-fn compare(
-    ty: Type<'_>,
-    rule: Rule,
-    field: Option<Field<'_>>,
-    lhs: Option<&Value>,
-    rhs: Option<&Value>,
-    path: &mut Path<'_>,
-    changes: &mut Changes,
-) {
-    let whole = rule.atomic || is_hollow(lhs) && is_hollow(rhs);
-    match ty {
-        Type::Schema(schema)
-            if !whole && schema.shape() == Shape::Struct && (rule.granular || !schema.map_atomic()) =>
-        {
-            compare_struct(schema, lhs, rhs, path, changes);
-        }
-        Type::Map(element) if !whole => compare_map(element, lhs, rhs, path, changes),
-        Type::List(element) if !whole => match (rule.list, field) {
-            (Some(ListType::Set), _) => compare_set(lhs, rhs, path, changes),
-            (Some(ListType::Map), Some(field)) => compare_list(element, field, lhs, rhs, path, changes),
-            _ => return note(lhs, rhs, path, changes),
-        },
-        _ => return note(lhs, rhs, path, changes),
-    }
-    // What came or went whole is a field of its own beside those in it.
-    if !changes.leaves_only && (lhs.is_none() || rhs.is_none()) {
-        note(lhs, rhs, path, changes);
-    }
-}
-
-fn fields_of(value: Option<&Value>) -> Option<&Map<String, Value>> {
-    value.and_then(Value::as_object)
-}
-
-fn compare_struct(
-    schema: Schema<'_>,
-    lhs: Option<&Value>,
-    rhs: Option<&Value>,
-    path: &mut Path<'_>,
-    changes: &mut Changes,
-) {
-    let (left, right) = (fields_of(lhs), fields_of(rhs));
-    let only_left = left
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| right.is_none_or(|right| !right.contains_key(*name)));
-    let names = right
-        .into_iter()
-        .flatten()
-        .map(|(name, _)| name)
-        .chain(only_left.map(|(name, _)| name));
-    for name in names {
-        let Some(field) = schema.field(name) else { continue };
-        let rule = Rule {
-            list: field.list_type(),
-            atomic: field.map_atomic(),
-            granular: field.map_granular(),
-        };
-        let (left, right) = (
-            left.and_then(|left| left.get(name)),
-            right.and_then(|right| right.get(name)),
-        );
-        // A part that is a value, not a pointer, is always there, if only as an empty one; so are a list that must be and a
-        // text that is written even when it is empty.
-        let hollow = match field.ty() {
-            Type::Schema(_) if field.default_json() == Some("{}") => Some(Value::Object(Map::new())),
-            Type::List(_) if field.required() => Some(Value::Null),
-            Type::String(_) if field.default_json() == Some("\"\"") => Some(Value::String(String::new())),
-            _ => None,
-        };
-        let left = left.or(hollow.as_ref().filter(|_| lhs.is_some()));
-        let right = right.or(hollow.as_ref().filter(|_| rhs.is_some()));
-        // A field that is always written, as null when it is unset, is there in the empty object, too.
-        if right == Some(&Value::Null) && left.is_none() && lhs.is_some() && !changes.leaves_only {
-            continue;
-        }
-        let key = field_key(name);
-        compare(
-            field.ty(),
-            rule,
-            Some(field),
-            left,
-            right,
-            &mut Path::Below(path, &key),
-            changes,
-        );
-    }
-}
-
-fn compare_map(
-    element: Element<'_>,
-    lhs: Option<&Value>,
-    rhs: Option<&Value>,
-    path: &mut Path<'_>,
-    changes: &mut Changes,
-) {
-    let (left, right) = (fields_of(lhs), fields_of(rhs));
-    let only_left = left
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| right.is_none_or(|right| !right.contains_key(*name)));
-    let names = right
-        .into_iter()
-        .flatten()
-        .map(|(name, _)| name)
-        .chain(only_left.map(|(name, _)| name));
-    for name in names {
-        let (left, right) = (
-            left.and_then(|left| left.get(name)),
-            right.and_then(|right| right.get(name)),
-        );
-        let key = field_key(name);
-        compare(
-            element.ty(),
-            Rule::default(),
-            None,
-            left,
-            right,
-            &mut Path::Below(path, &key),
-            changes,
-        );
-    }
-}
-
-fn items_of(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn compare_set(lhs: Option<&Value>, rhs: Option<&Value>, path: &mut Path<'_>, changes: &mut Changes) {
-    let (left, right) = (items_of(lhs), items_of(rhs));
-    for item in right.iter().filter(|item| !left.contains(item)) {
-        let key = value_key(item);
-        Path::Below(path, &key).insert(&mut changes.taken);
-    }
-    for item in left.iter().filter(|item| !right.contains(item)) {
-        let key = value_key(item);
-        Path::Below(path, &key).insert(&mut changes.removed);
-    }
-}
-
-fn compare_list(
-    element: Element<'_>,
-    field: Field<'_>,
-    lhs: Option<&Value>,
-    rhs: Option<&Value>,
-    path: &mut Path<'_>,
-    changes: &mut Changes,
-) {
-    let keyed = |value: Option<&Value>| -> Vec<(String, usize)> {
-        items_of(value)
-            .iter()
-            .enumerate()
-            .map(|(at, item)| (element_key(field, element, item), at))
-            .collect()
-    };
-    let (left, right) = (keyed(lhs), keyed(rhs));
-    let find = |list: &[(String, usize)], key: &str| list.iter().find(|(other, _)| other == key).map(|(_, at)| *at);
-    for (key, at) in &right {
-        let item = find(&left, key).and_then(|at| items_of(lhs).get(at));
-        let path = &mut Path::Below(path, key);
-        if changes.leaves_only {
-            path.insert(&mut changes.taken);
-        }
-        compare(
-            element.ty(),
-            Rule::default(),
-            None,
-            item,
-            items_of(rhs).get(*at),
-            path,
-            changes,
-        );
-    }
-    for (key, at) in left.iter().filter(|(key, _)| find(&right, key).is_none()) {
-        let path = &mut Path::Below(path, key);
-        compare(
-            element.ty(),
-            Rule::default(),
-            None,
-            items_of(lhs).get(*at),
-            None,
-            path,
-            changes,
-        );
-    }
 }
 
 #[cfg(test)]

@@ -30,13 +30,13 @@ impl Fields {
     }
 
     /// The JSON of an entry.
-    pub(super) fn write(&self) -> Value {
+    pub(super) fn write(self) -> Value {
         let mut json = Map::new();
         if self.member && !self.below.is_empty() {
             json.insert(".".to_owned(), Value::Object(Map::new()));
         }
-        for (key, child) in &self.below {
-            json.insert(key.clone(), child.write());
+        for (key, child) in self.below {
+            json.insert(key, child.write());
         }
         Value::Object(json)
     }
@@ -45,12 +45,9 @@ impl Fields {
         !self.member && self.below.is_empty()
     }
 
-    /// The node below, made if it is missing.
-    pub(super) fn descend(&mut self, key: &str) -> &mut Fields {
-        if !self.below.contains_key(key) {
-            self.below.insert(key.to_owned(), Fields::default());
-        }
-        self.below.entry(key.to_owned()).or_default()
+    /// Puts a node below.
+    pub(super) fn put(&mut self, key: String, below: Fields) {
+        self.below.insert(key, below);
     }
 
     pub(super) fn child(&mut self, key: &str) -> Option<&mut Fields> {
