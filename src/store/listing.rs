@@ -294,11 +294,6 @@ impl ShelvedRun {
         self.part.json_range(self.start..self.end).len()
     }
 
-    /// Tells the kernel that the JSON will be read soon.
-    pub fn will_need_json(&self) {
-        self.part.map().will_need(self.part.json_range(self.start..self.end));
-    }
-
     /// The objects in list order.
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
         (self.start..self.end).map(|index| Object::shelved(Arc::clone(&self.part), index))

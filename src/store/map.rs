@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 
 use super::archive::CheckedRecords;
 
@@ -96,14 +96,6 @@ impl Map {
     /// The name of the mapped file, for error messages.
     pub fn file(&self) -> &str {
         &self.file
-    }
-
-    /// Tells the kernel that `range` will be read soon. A hint: a refusal is not an error.
-    pub fn will_need(&self, range: Range<usize>) {
-        let end = range.end.min(self.raw.len());
-        if range.start < end {
-            let _ = self.raw.advise_range(Advice::WillNeed, range.start, end - range.start);
-        }
     }
 }
 
