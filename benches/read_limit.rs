@@ -286,7 +286,7 @@ fn serve(store: Arc<Store>, stopping: Stopping, limit: Arc<Mutex<Bytes>>) -> Soc
         store,
         stopping,
         continue_key: [1; 32],
-        compress_loopback: false,
+        compress: read::Compress::default(),
     });
     let serving = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()

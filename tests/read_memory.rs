@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use allocation_counter::measure;
 use flatkube::api::Stopper;
 use flatkube::api::negotiate::{Answer, MetaVersion, Shape};
-use flatkube::api::read::{self, Reader};
+use flatkube::api::read::{self, Compress, Reader};
 use flatkube::api::request::{Query, RequestInfo, Verb};
 use flatkube::auth::User;
 use flatkube::resources::{self, Resource};
@@ -113,7 +113,7 @@ fn a_body_holds_a_bounded_number_of_bytes_however_long_it_is() {
             store,
             stopping,
             continue_key: [3; 32],
-            compress_loopback: false,
+            compress: Compress::default(),
         };
         for shelved in [false, true] {
             if shelved {

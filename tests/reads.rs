@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use flatkube::api::body::Response;
 use flatkube::api::negotiate::{Answer, Format, MetaVersion, Shape};
-use flatkube::api::read::{self, Reader};
+use flatkube::api::read::{self, Compress, Reader};
 use flatkube::api::request::{Query, RequestInfo, Verb};
 use flatkube::api::status::Status;
 use flatkube::api::{Stopper, Stopping};
@@ -55,7 +55,7 @@ impl World {
             store,
             stopping,
             continue_key: [3; 32],
-            compress_loopback: true,
+            compress: Compress::Always,
         };
         Self { reader, stopper }
     }

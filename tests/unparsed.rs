@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::Client;
-use flatkube::api::server::{Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Resource};
 use flatkube::store::{Change, Options, Precondition, Prepared, Store, Write};
 use flatkube_format::sidecar::{access, digits};
@@ -130,6 +130,7 @@ fn config(folder: &Path) -> ServerConfig {
             ..Options::default()
         },
         controllers: false,
+        compress: Compress::default(),
         limits: Limits::default(),
     }
 }

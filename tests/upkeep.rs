@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::Client;
-use flatkube::api::server::{Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
 use flatkube::store::Options;
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -192,6 +192,7 @@ fn readers_see_whole_states_while_shelves_and_history_turn_over() {
             token_auth_file: Some(tokens),
             store: options(),
             controllers: false,
+            compress: Compress::default(),
             limits: Limits::default(),
         })
         .await

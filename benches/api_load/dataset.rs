@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatkube::api::server::{Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::store::{Change, Durability, Options, Precondition, Range, Run, Selection, Store, Write};
 use serde_json::{Value, json};
@@ -51,6 +51,7 @@ impl Served {
                 ..Options::default()
             },
             controllers: false,
+            compress: Compress::default(),
             limits: Limits::default(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()

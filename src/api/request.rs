@@ -73,7 +73,7 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
-    /// Whether the client is on this machine (bodies are not compressed for it).
+    /// Whether the client is on this machine.
     pub fn loopback(&self) -> bool {
         self.peer.ip().is_loopback()
     }

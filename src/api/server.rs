@@ -20,6 +20,7 @@ use crate::store::disk::RealDisk;
 use crate::store::{OpenError, Options, Store};
 
 pub use super::connection::Limits;
+pub use super::read::Compress;
 
 /// How to serve.
 #[derive(Clone)]
@@ -36,6 +37,8 @@ pub struct ServerConfig {
     pub store: Options,
     /// Whether controllers run.
     pub controllers: bool,
+    /// Whose large bodies are compressed.
+    pub compress: Compress,
     /// Bounds on clients.
     pub limits: Limits,
 }
@@ -97,6 +100,7 @@ impl Server {
             token_auth_file,
             store: store_options,
             controllers,
+            compress,
             limits,
         } = config;
         if let Some(address) = http_bind.filter(|address| !address.ip().is_loopback()) {
@@ -142,7 +146,7 @@ impl Server {
                 store: store.clone(),
                 stopping,
                 continue_key: pki.continue_key,
-                compress_loopback: false,
+                compress,
             },
             tokens,
             services: write::Services::open(&store).map_err(StartError::Bootstrap)?,

@@ -12,7 +12,7 @@ use rustix::fs::Access;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Exit, Failure};
-use crate::api::server::{Limits, Server, ServerConfig, StartError};
+use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
 use crate::store::{self, OpenError, Options};
 
 /// Where a server keeps its data unless told otherwise.
@@ -75,6 +75,10 @@ pub(super) struct Arguments {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     controllers: Switch,
 
+    /// For whom large answers are compressed, of the clients that take gzip
+    #[arg(long, value_enum, default_value_t = Compress::Remote)]
+    compress: Compress,
+
     /// Keep nothing: a temporary data directory that is removed at exit; implies --durability=os
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
@@ -92,6 +96,26 @@ enum Durability {
 enum Switch {
     On,
     Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Compress {
+    /// All of them: for a server behind a proxy or a tunnel on its own machine
+    Always,
+    /// Those on other machines
+    Remote,
+    /// None: where CPU is scarcer than the network
+    Never,
+}
+
+impl From<Compress> for server::Compress {
+    fn from(compress: Compress) -> Self {
+        match compress {
+            Compress::Always => Self::Always,
+            Compress::Remote => Self::Remote,
+            Compress::Never => Self::Never,
+        }
+    }
 }
 
 fn loopback(text: &str) -> Result<SocketAddr, String> {
@@ -151,6 +175,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
             ..Options::default()
         },
         controllers: arguments.controllers == Switch::On,
+        compress: arguments.compress.into(),
         limits: Limits::default(),
     };
     let server = Server::start(config).await.map_err(explain)?;

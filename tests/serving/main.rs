@@ -9,7 +9,7 @@ mod writes;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatkube::api::server::{Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
 use flatkube::store::{Durability, Options};
 
 /// Tokens of the tests' token file.
@@ -57,6 +57,7 @@ fn config(dir: &Path, tokens: &Path, limits: Limits, controllers: bool) -> Serve
             ..Options::default()
         },
         controllers,
+        compress: Compress::default(),
         limits,
     }
 }

@@ -65,7 +65,7 @@ pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Resp
 
 /// Sends a body whole when it is small, as a stream when it is not.
 fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Response, Status> {
-    let gzip = info.answer.gzip && (reader.compress_loopback || !info.loopback());
+    let gzip = info.answer.gzip && reader.compress.applies(info.loopback());
     let known_len = if gzip { GZIP_LEN_MIN } else { CHUNK_LEN };
     body.fill(known_len).map_err(Status::internal)?;
     if body.is_complete() && (!gzip || body.chunks.len() < GZIP_LEN_MIN) {

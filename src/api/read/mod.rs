@@ -48,8 +48,31 @@ pub struct Reader {
     pub stopping: Stopping,
     /// Secret of this data directory that authenticates continue tokens; kept over restarts.
     pub continue_key: [u8; 32],
-    /// Compress bodies for clients on this machine, too: for tests and measurements.
-    pub compress_loopback: bool,
+    /// Whose large bodies are compressed.
+    pub compress: Compress,
+}
+
+/// For which of the clients that take gzip large bodies are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compress {
+    /// All: right behind a proxy or a tunnel on this machine whose far end is far away.
+    Always,
+    /// Those on other machines. To one on this machine, compressing takes longer than the bytes it saves.
+    #[default]
+    Remote,
+    /// None: right where CPU is scarcer than the network.
+    Never,
+}
+
+impl Compress {
+    /// Whether to compress for a client that takes gzip and is (`loopback`) or is not on this machine.
+    fn applies(self, loopback: bool) -> bool {
+        match self {
+            Compress::Always => true,
+            Compress::Remote => !loopback,
+            Compress::Never => false,
+        }
+    }
 }
 
 impl fmt::Debug for Reader {
@@ -66,4 +89,17 @@ fn answer(code: StatusCode, body: Body) -> Response {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_on_this_machine_gets_compressed_bodies_only_where_all_do() {
+        let applies = |compress: Compress| [compress.applies(true), compress.applies(false)];
+        assert_eq!(applies(Compress::Always), [true, true]);
+        assert_eq!(applies(Compress::Remote), [false, true]);
+        assert_eq!(applies(Compress::Never), [false, false]);
+    }
 }
