@@ -26,7 +26,7 @@ use flatkube::auth::User;
 use flatkube::resources::{self, Resource};
 use flatkube::store::disk::RealDisk;
 use flatkube::store::{
-    ArchiveError, Archiver, Change, Durability, Options, Precondition, Prepared, Run, Selection, Store, Write,
+    ArchiveError, Archiver, Change, Durability, Options, Precondition, Prepared, RowFrame, Run, Selection, Store, Write,
 };
 use flatkube_format::sidecar::Sidecar;
 use hyper::service::service_fn;
@@ -205,6 +205,10 @@ impl Archiver for KindArchiver {
 
     fn archive(&self, _: &str, _: &str, _: &[u8]) -> Result<Vec<u8>, ArchiveError> {
         unreachable!("the layout does not change")
+    }
+
+    fn row_frame(&self, resource: &str) -> Option<RowFrame> {
+        resources::KindArchiver.row_frame(resource)
     }
 }
 

@@ -13,7 +13,7 @@ use flatkube::api::request::{Query, RequestInfo, Verb};
 use flatkube::auth::User;
 use flatkube::resources::{self, Resource};
 use flatkube::store::disk::sim::SimDisk;
-use flatkube::store::{ArchiveError, Archiver, Change, Durability, Options, Precondition, Store, Write};
+use flatkube::store::{ArchiveError, Archiver, Change, Durability, Options, Precondition, RowFrame, Store, Write};
 use http_body::Body as _;
 use serde_json::json;
 
@@ -29,6 +29,10 @@ impl Archiver for KindArchiver {
 
     fn archive(&self, _: &str, _: &str, _: &[u8]) -> Result<Vec<u8>, ArchiveError> {
         unreachable!("the layout does not change")
+    }
+
+    fn row_frame(&self, resource: &str) -> Option<RowFrame> {
+        resources::KindArchiver.row_frame(resource)
     }
 }
 

@@ -13,7 +13,7 @@ use flatkube::api::{Stopper, Stopping};
 use flatkube::auth::User;
 use flatkube::resources::{self, Resource};
 use flatkube::store::disk::sim::SimDisk;
-use flatkube::store::{ArchiveError, Archiver, Change, Options, Precondition, Store, Write, Written};
+use flatkube::store::{ArchiveError, Archiver, Change, Options, Precondition, RowFrame, Store, Write, Written};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
@@ -26,6 +26,10 @@ impl Archiver for KindArchiver {
 
     fn archive(&self, _: &str, _: &str, _: &[u8]) -> Result<Vec<u8>, ArchiveError> {
         unreachable!("the layout does not change")
+    }
+
+    fn row_frame(&self, resource: &str) -> Option<RowFrame> {
+        resources::KindArchiver.row_frame(resource)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{FormatError, Reason};
 
 /// The `N` bytes at `offset`, zeros where there are none. For places whose bounds were proven when the file was opened.
+#[inline]
 pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes
         .get(offset..)
@@ -15,10 +16,12 @@ pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes(array_at(bytes, offset))
 }
 
+#[inline]
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, offset))
 }
 
+#[inline]
 pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, offset))
 }

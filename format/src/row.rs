@@ -5,7 +5,11 @@
     reason = "rkyv's derive makes public helper types without docs for variants with fields"
 )]
 
+use std::ops::Range;
+
 use rkyv::{Archive, Deserialize, Serialize};
+
+use crate::bytes::{u32_at, u64_at};
 
 /// A place in a row's text where something goes that is known only when the row is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Archive, Serialize, Deserialize)]
@@ -46,3 +50,55 @@ pub(crate) fn pieces<'a>(
         (piece, Some(&hole.fill))
     })
 }
+
+/// What a shelved row has around the object's metadata.
+///
+/// Such a row is the sidecar's text, `before`, the value of metadata, `behind`, and the `}` that closes the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowFrame {
+    /// Begins the value of `object`.
+    pub before: &'static str,
+    /// Ends it.
+    pub behind: &'static str,
+}
+
+/// Bytes of a hole in a shelved row: offset from the start of the rows u32, Unix second i64.
+pub(crate) const HOLE_LEN: usize = 12;
+
+/// The holes in some shelved rows, ascending: where, in bytes from the start of these rows, and the Unix second since when
+/// the time is told that goes there.
+#[derive(Debug, Clone)]
+pub struct RowHoles<'a> {
+    holes: std::slice::Iter<'a, [u8; HOLE_LEN]>,
+    start: u32,
+}
+
+impl<'a> RowHoles<'a> {
+    /// Those of all `holes` in a range of the rows.
+    pub(crate) fn within(holes: &'a [u8], rows: Range<u32>) -> Self {
+        let (holes, _) = holes.as_chunks::<HOLE_LEN>();
+        let holes = &holes[holes.partition_point(|hole| u32_at(hole, 0) < rows.start)..];
+        let end = holes.partition_point(|hole| u32_at(hole, 0) < rows.end);
+        Self {
+            holes: holes[..end].iter(),
+            start: rows.start,
+        }
+    }
+}
+
+impl Iterator for RowHoles<'_> {
+    type Item = (usize, i64);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, i64)> {
+        let hole = self.holes.next()?;
+        let at = u32_at(hole, 0).saturating_sub(self.start);
+        Some((at as usize, u64_at(hole, 4) as i64))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.holes.size_hint()
+    }
+}
+
+impl ExactSizeIterator for RowHoles<'_> {}

@@ -1,25 +1,28 @@
 //! One part of a shelf: the objects of a resource, or of a range of its keys, in list order and never changed again.
 //!
 //! ```text
-//! header | json , json , json … | sidecars | keys | index | posting table | ordinals | block checksums
-//!          └─ checked by block at first touch ─┘   └──────────── checked when opened ───────────────┘
+//! header | json , json … | sidecars | row , row … | keys | index | row index | holes | posting table | ordinals | block checksums
+//!          └────── checked by block at first touch ─────┘ └──────────────────────── checked when opened ────────────────────────┘
 //! ```
 //!
-//! The JSON of neighbours is separated by commas, so that a list is one slice. Order is the byte order of the keys.
+//! The JSON of neighbours is separated by commas, so that a list is one slice. So are their Table rows, save for the places
+//! ([holes](RowHoles)) where something goes that only the clock knows. Order is the byte order of the keys.
 
 use std::ops::Range;
 
 use crate::bytes::{slice, text, u32_at, u64_at, u128_at};
+use crate::row::HOLE_LEN;
 use crate::{FormatError, Reason, sidecar};
 
 pub use crate::posting::{PostingKind, PostingRun, Postings, posting_hash};
+pub use crate::row::{RowFrame, RowHoles};
 pub use crate::shelf_builder::ShelfBuilder;
 
 /// First bytes of a part.
 pub const MAGIC: [u8; 8] = *b"\xfffkSHEL\n";
 /// Version of the shelf format that is written.
 pub const VERSION: u32 = 1;
-/// Bytes of JSON and sidecars that one block checksum covers.
+/// Bytes of JSON, sidecars and rows that one block checksum covers.
 pub const BLOCK_LEN: usize = 64 << 10;
 /// The longest part, in bytes.
 pub const PART_LEN_MAX: usize = 1 << 30;
@@ -28,6 +31,7 @@ pub(crate) const HEADER_FIXED_LEN: usize = 128;
 pub(crate) const HEADER_ALIGN: usize = 64;
 pub(crate) const REGION_ALIGN: usize = 16;
 pub(crate) const INDEX_ENTRY_LEN: usize = 40;
+pub(crate) const ROW_ENTRY_LEN: usize = 8;
 pub(crate) const TABLE_ENTRY_LEN: usize = 16;
 
 /// Set in the length of a posting run that lists objects for two different labels or fields of one number.
@@ -39,7 +43,8 @@ pub(crate) const COUNT_AT: usize = 40;
 pub(crate) const RESOURCE_LEN_AT: usize = 44;
 pub(crate) const LENGTHS_AT: usize = 48;
 pub(crate) const INDEX_CRC_AT: usize = 72;
-const RESERVED_AT: usize = 76;
+pub(crate) const ROWS_AT: usize = 76;
+const RESERVED_AT: usize = 92;
 pub(crate) const HEADER_CRC_AT: usize = 124;
 
 /// Lengths of the regions, from which all offsets follow.
@@ -52,6 +57,10 @@ pub(crate) struct Lengths {
     pub(crate) count: usize,
     pub(crate) hashes: usize,
     pub(crate) ordinals: usize,
+    pub(crate) rows: usize,
+    pub(crate) holes: usize,
+    /// Whether there are rows; a part without objects may have them, too.
+    pub(crate) has_rows: bool,
 }
 
 impl Lengths {
@@ -68,19 +77,25 @@ impl Lengths {
     pub(crate) const fn regions(&self) -> Regions {
         let json = (HEADER_FIXED_LEN + self.resource).next_multiple_of(HEADER_ALIGN);
         let sidecars = json + self.json;
-        let sidecars_end = sidecars + self.sidecars;
-        let keys = sidecars_end.next_multiple_of(REGION_ALIGN);
+        let rows = sidecars + self.sidecars;
+        let rows_end = rows + self.rows;
+        let keys = rows_end.next_multiple_of(REGION_ALIGN);
         let index = (keys + self.keys).next_multiple_of(REGION_ALIGN);
-        let table = index + self.count * INDEX_ENTRY_LEN;
+        let row_index = index + self.count * INDEX_ENTRY_LEN;
+        let holes = row_index + if self.has_rows { self.count * ROW_ENTRY_LEN } else { 0 };
+        let table = holes + self.holes * HOLE_LEN;
         let ordinals = table + self.hashes * TABLE_ENTRY_LEN;
         let blocks = ordinals + self.ordinals * 4;
-        let block_count = (sidecars_end - json).div_ceil(BLOCK_LEN);
+        let block_count = (rows_end - json).div_ceil(BLOCK_LEN);
         Regions {
             json,
             sidecars,
-            sidecars_end,
+            rows,
+            rows_end,
             keys,
             index,
+            row_index,
+            holes,
             table,
             ordinals,
             blocks,
@@ -95,9 +110,12 @@ pub(crate) struct Regions {
     /// Also the header's length.
     pub(crate) json: usize,
     pub(crate) sidecars: usize,
-    pub(crate) sidecars_end: usize,
+    pub(crate) rows: usize,
+    pub(crate) rows_end: usize,
     pub(crate) keys: usize,
     pub(crate) index: usize,
+    pub(crate) row_index: usize,
+    pub(crate) holes: usize,
     pub(crate) table: usize,
     pub(crate) ordinals: usize,
     pub(crate) blocks: usize,
@@ -113,6 +131,7 @@ pub struct Shelf {
     header_crc: u32,
     lengths: Lengths,
     regions: Regions,
+    row_layout: u32,
 }
 
 /// Where one object lies.
@@ -131,7 +150,7 @@ pub struct Entry {
 impl Shelf {
     /// Opens a part; `bytes` is the whole file.
     ///
-    /// Checks the header and everything behind the sidecars: checksum, bounds, order. JSON and sidecars are not touched;
+    /// Checks the header and everything behind the rows: checksum, bounds, order. JSON, sidecars and rows are not touched;
     /// [`Self::check_block`] proves them. Cost: one pass over the index regions; allocates nothing.
     pub fn open(bytes: &[u8]) -> Result<Self, FormatError> {
         let fixed = slice(bytes, 0, HEADER_FIXED_LEN, "shelf header")?;
@@ -175,6 +194,7 @@ impl Shelf {
         }
         let [json, sidecars, keys, hashes, ordinals, block_len] =
             std::array::from_fn(|index| u32_at(header, LENGTHS_AT + index * 4) as usize);
+        let [rows, holes, row_layout, has_rows] = std::array::from_fn(|index| u32_at(header, ROWS_AT + index * 4));
         let lengths = Lengths {
             resource: u32_at(header, RESOURCE_LEN_AT) as usize,
             json,
@@ -183,17 +203,31 @@ impl Shelf {
             count: u32_at(header, COUNT_AT) as usize,
             hashes,
             ordinals,
+            rows: rows as usize,
+            holes: holes as usize,
+            has_rows: has_rows == 1,
         };
+        if has_rows > 1 || has_rows == 0 && (rows, holes, row_layout) != (0, 0, 0) {
+            return Err(FormatError::new(
+                ROWS_AT + 12,
+                Reason::Value {
+                    field: "rows",
+                    value: has_rows.into(),
+                },
+            ));
+        }
         let shelf = Self {
             store: u128_at(header, STORE_AT),
             as_of: u64_at(header, AS_OF_AT),
             header_crc: stored,
             lengths,
             regions: lengths.regions(),
+            row_layout,
         };
         shelf.check_header(header, block_len, bytes.len())?;
         shelf.check_index_crc(bytes, u32_at(header, INDEX_CRC_AT))?;
         shelf.check_entries(bytes)?;
+        shelf.check_rows(bytes)?;
         shelf.check_postings(bytes)?;
         Ok(shelf)
     }
@@ -247,7 +281,7 @@ impl Shelf {
     }
 
     fn check_index_crc(&self, bytes: &[u8], stored: u32) -> Result<(), FormatError> {
-        let at = self.regions.sidecars_end;
+        let at = self.regions.rows_end;
         let computed = crc32fast::hash(slice(bytes, at, self.regions.end - at, "shelf index")?);
         if stored == computed {
             return Ok(());
@@ -313,6 +347,35 @@ impl Shelf {
                 value: json_at as u64,
             };
             return Err(FormatError::new(LENGTHS_AT, reason));
+        }
+        Ok(())
+    }
+
+    /// Every row has room for its object and the brace behind it; holes ascend and lie in the rows.
+    fn check_rows(&self, bytes: &[u8]) -> Result<(), FormatError> {
+        let bad = |at: usize, field| Err(FormatError::new(at, Reason::Order { field }));
+        if self.lengths.has_rows {
+            let mut end = self.lengths.rows;
+            for index in (0..self.lengths.count).rev() {
+                let at = self.regions.row_index + index * ROW_ENTRY_LEN;
+                let (start, object) = (u32_at(bytes, at) as usize, u32_at(bytes, at + 4) as usize);
+                if start + object >= end || (index == 0) != (start == 0) {
+                    return bad(at, "row");
+                }
+                end = start.saturating_sub(1); // the comma
+            }
+            if self.lengths.count == 0 && self.lengths.rows > 0 {
+                return bad(ROWS_AT, "row");
+            }
+        }
+        let mut last = 0;
+        for index in 0..self.lengths.holes {
+            let at = self.regions.holes + index * HOLE_LEN;
+            let hole = u32_at(bytes, at) as usize;
+            if hole < last || hole >= self.lengths.rows {
+                return bad(at, "hole");
+            }
+            last = hole;
         }
         Ok(())
     }
@@ -405,6 +468,7 @@ impl Shelf {
     }
 
     /// The bytes of [`Self::key`], for comparisons.
+    #[inline]
     pub fn key_bytes<'a>(&self, bytes: &'a [u8], index: usize) -> &'a [u8] {
         if index >= self.lengths.count {
             return &[];
@@ -417,9 +481,10 @@ impl Shelf {
     }
 
     /// Where object `index` lies; empty ranges when there is none.
+    #[inline]
     pub fn entry(&self, bytes: &[u8], index: usize) -> Entry {
         if index >= self.lengths.count {
-            let (json, sidecar) = (self.regions.sidecars, self.regions.sidecars_end);
+            let (json, sidecar) = (self.regions.sidecars, self.regions.rows);
             return Entry {
                 revision: 0,
                 shape: 0,
@@ -439,6 +504,7 @@ impl Shelf {
     }
 
     /// Where the JSON of objects `run` lies, commas between them included; empty when `run` is.
+    #[inline]
     pub fn json_run(&self, bytes: &[u8], run: Range<usize>) -> Range<usize> {
         let run = run.start.min(self.lengths.count)..run.end.min(self.lengths.count);
         let start = self.entry(bytes, run.start).json.start;
@@ -446,6 +512,55 @@ impl Shelf {
             return start..start;
         }
         start..self.entry(bytes, run.end - 1).json.end
+    }
+
+    /// The column layout that all rows follow; `None` when the part has no rows.
+    pub const fn row_layout(&self) -> Option<u32> {
+        if self.lengths.has_rows {
+            Some(self.row_layout)
+        } else {
+            None
+        }
+    }
+
+    /// Where the Table rows of objects `run` lie, commas between them included; empty when `run` is, or without rows.
+    #[inline]
+    pub fn rows_run(&self, bytes: &[u8], run: Range<usize>) -> Range<usize> {
+        let (start, end) = (run.start, run.end.min(self.lengths.count));
+        if start >= end || !self.lengths.has_rows {
+            return self.regions.rows..self.regions.rows;
+        }
+        self.row(bytes, start).start..self.row(bytes, end - 1).end
+    }
+
+    /// Where the value of `object` in the row of object `index` lies: its metadata and what frames it.
+    #[inline]
+    pub fn row_object(&self, bytes: &[u8], index: usize) -> Range<usize> {
+        if index >= self.lengths.count || !self.lengths.has_rows {
+            return self.regions.rows..self.regions.rows;
+        }
+        let row = self.row(bytes, index);
+        let object = u32_at(bytes, self.regions.row_index + index * ROW_ENTRY_LEN + 4) as usize;
+        row.start + object..row.end.saturating_sub(1)
+    }
+
+    /// `index` is below the count, and there are rows.
+    #[inline]
+    fn row(&self, bytes: &[u8], index: usize) -> Range<usize> {
+        let at = self.regions.row_index + index * ROW_ENTRY_LEN;
+        let end = if index + 1 < self.lengths.count {
+            (u32_at(bytes, at + ROW_ENTRY_LEN) as usize).saturating_sub(1)
+        } else {
+            self.lengths.rows
+        };
+        self.regions.rows + u32_at(bytes, at) as usize..self.regions.rows + end
+    }
+
+    /// The holes in a range that [`Self::rows_run`] gave. O(log n) to find the first.
+    pub fn row_holes<'a>(&self, bytes: &'a [u8], rows: &Range<usize>) -> RowHoles<'a> {
+        let holes = bytes.get(self.regions.holes..self.regions.table).unwrap_or_default();
+        let offset = |at: usize| at.saturating_sub(self.regions.rows) as u32;
+        RowHoles::within(holes, offset(rows.start)..offset(rows.end))
     }
 
     /// The object of a key, or where it would stand.
@@ -491,6 +606,7 @@ impl Shelf {
     }
 
     /// The objects of a run.
+    #[inline]
     pub fn postings_of<'a>(&self, bytes: &'a [u8], run: PostingRun) -> Postings<'a> {
         self.run(bytes, run.first as usize, run.len as usize)
     }
@@ -505,22 +621,23 @@ impl Shelf {
         Postings::new(bytes.get(start..start + len * 4).unwrap_or_default())
     }
 
-    /// Blocks of JSON and sidecars in the part.
+    /// Blocks of JSON, sidecars and rows in the part.
     pub const fn block_count(&self) -> usize {
         (self.regions.end - self.regions.blocks) / 4
     }
 
-    /// The blocks that hold these bytes of the file, as far as they are JSON or sidecars.
+    /// The blocks that hold these bytes of the file, as far as they are JSON, sidecars or rows.
+    #[inline]
     pub fn block_of(&self, range: Range<usize>) -> Range<usize> {
-        let start = range.start.clamp(self.regions.json, self.regions.sidecars_end) - self.regions.json;
-        let end = range.end.clamp(self.regions.json, self.regions.sidecars_end) - self.regions.json;
+        let start = range.start.clamp(self.regions.json, self.regions.rows_end) - self.regions.json;
+        let end = range.end.clamp(self.regions.json, self.regions.rows_end) - self.regions.json;
         if start >= end {
             return start / BLOCK_LEN..start / BLOCK_LEN;
         }
         start / BLOCK_LEN..end.div_ceil(BLOCK_LEN)
     }
 
-    /// Proves one block of JSON and sidecars by its checksum. To be done before the first use of any byte in it.
+    /// Proves one block of JSON, sidecars and rows by its checksum. To be done before the first use of any byte in it.
     ///
     /// # Errors
     /// [`Reason::Checksum`] with the block's offset in the file; [`Reason::Limit`] for a block that does not exist.
@@ -537,7 +654,7 @@ impl Shelf {
             ));
         }
         let at = self.regions.json + block * BLOCK_LEN;
-        let len = BLOCK_LEN.min(self.regions.sidecars_end - at);
+        let len = BLOCK_LEN.min(self.regions.rows_end - at);
         let computed = crc32fast::hash(slice(bytes, at, len, "shelf block")?);
         let stored = u32_at(bytes, self.regions.blocks + block * 4);
         if stored == computed {
@@ -553,7 +670,7 @@ impl Shelf {
         ))
     }
 
-    /// Proves the whole part: every block, the commas between objects, every sidecar. For `store verify`.
+    /// Proves the whole part: every block, the commas between objects and between rows, every sidecar. For `store verify`.
     pub fn verify(&self, bytes: &[u8]) -> Result<(), FormatError> {
         for block in 0..self.block_count() {
             self.check_block(bytes, block)?;
@@ -566,6 +683,16 @@ impl Shelf {
                     value: index as u64,
                 };
                 return Err(FormatError::new(entry.json.start - 1, reason));
+            }
+            if index > 0 && self.lengths.has_rows {
+                let start = self.row(bytes, index).start;
+                if bytes.get(start - 1) != Some(&b',') {
+                    let reason = Reason::Value {
+                        field: "separator before row",
+                        value: index as u64,
+                    };
+                    return Err(FormatError::new(start - 1, reason));
+                }
             }
             let archive = slice(bytes, entry.sidecar.start, entry.sidecar.len(), "sidecar")?;
             sidecar::access(archive).map_err(|error| error.at(entry.sidecar.start))?;

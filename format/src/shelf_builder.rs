@@ -2,10 +2,13 @@
 
 use crate::bytes::pad;
 use crate::posting::{PostingKind, posting_hash};
+use crate::row::{HOLE_LEN, RowFrame};
 use crate::shelf::{
     AS_OF_AT, BLOCK_LEN, COUNT_AT, HEADER_ALIGN, HEADER_CRC_AT, HEADER_FIXED_LEN, INDEX_CRC_AT, INDEX_ENTRY_LEN,
-    LENGTHS_AT, Lengths, MAGIC, MIXED, PART_LEN_MAX, REGION_ALIGN, RESOURCE_LEN_AT, STORE_AT, TABLE_ENTRY_LEN, VERSION,
+    LENGTHS_AT, Lengths, MAGIC, MIXED, PART_LEN_MAX, REGION_ALIGN, RESOURCE_LEN_AT, ROW_ENTRY_LEN, ROWS_AT, STORE_AT,
+    TABLE_ENTRY_LEN, VERSION,
 };
+use crate::sidecar::{ArchivedFill, ArchivedSidecar, digit_count, digits};
 use crate::{FormatError, Reason, sidecar};
 
 /// Collects the objects of one part, in list order.
@@ -22,6 +25,62 @@ pub struct ShelfBuilder {
     last_key_at: usize,
     /// sorted only at the end
     postings: Vec<Posting>,
+    /// `None` when the part gets no rows
+    rows: Option<Rows>,
+}
+
+/// The Table rows of a part, as long as all of them follow one layout.
+#[derive(Debug)]
+struct Rows {
+    frame: RowFrame,
+    layout: Option<u32>,
+    text: Vec<u8>,
+    index: Vec<u8>,
+    holes: Vec<u8>,
+}
+
+impl Rows {
+    /// Adds a row; `false` if that cannot be.
+    fn push(&mut self, json: &[u8], sidecar: &ArchivedSidecar, revision: u64) -> bool {
+        let layout = sidecar.layout.to_native();
+        let Some(metadata) = json.get(sidecar.metadata_span(digit_count(revision))) else {
+            return false;
+        };
+        if *self.layout.get_or_insert(layout) != layout {
+            return false;
+        }
+        if !self.index.is_empty() {
+            self.text.push(b',');
+        }
+        let start = self.text.len();
+        for (piece, fill) in sidecar.row_pieces() {
+            self.text.extend_from_slice(piece);
+            match fill {
+                Some(ArchivedFill::Since(at)) => {
+                    self.holes.extend_from_slice(&(self.text.len() as u32).to_le_bytes());
+                    self.holes.extend_from_slice(&at.to_native().to_le_bytes());
+                }
+                Some(ArchivedFill::Revision) => self.text.extend_from_slice(digits(revision).as_bytes()),
+                None => {}
+            }
+        }
+        self.index.extend_from_slice(&(start as u32).to_le_bytes());
+        self.index
+            .extend_from_slice(&((self.text.len() - start) as u32).to_le_bytes());
+        self.text.extend_from_slice(self.frame.before.as_bytes());
+        self.text.extend_from_slice(metadata);
+        self.text.extend_from_slice(self.frame.behind.as_bytes());
+        self.text.push(b'}');
+        true
+    }
+
+    /// Bytes that the row of an object comes to at most, with its place in the index.
+    fn row_len_max(frame: &RowFrame, json: &[u8], sidecar: &ArchivedSidecar) -> usize {
+        const DIGITS_MAX: usize = 20;
+        let text = sidecar.row.len() + sidecar.holes.len() * (HOLE_LEN + DIGITS_MAX);
+        let metadata = sidecar.metadata_span(DIGITS_MAX).len().min(json.len());
+        text + metadata + frame.before.len() + frame.behind.len() + ROW_ENTRY_LEN + 2
+    }
 }
 
 /// One object under one number, and what the number stands for.
@@ -49,7 +108,22 @@ impl ShelfBuilder {
             count: 0,
             last_key_at: 0,
             postings: Vec::new(),
+            rows: None,
         }
+    }
+
+    /// Gives the part Table rows, as long as the sidecars of all objects follow one layout. To be called before the first
+    /// [`Self::push`].
+    #[must_use]
+    pub fn with_rows(mut self, frame: Option<RowFrame>) -> Self {
+        self.rows = frame.map(|frame| Rows {
+            frame,
+            layout: None,
+            text: Vec::new(),
+            index: Vec::new(),
+            holes: Vec::new(),
+        });
+        self
     }
 
     /// Adds an object: its stored JSON (digits included) and its sidecar, from which the postings are made.
@@ -76,6 +150,9 @@ impl ShelfBuilder {
             json.len(),
             archive.len(),
             posting_count * (TABLE_ENTRY_LEN + 4),
+            self.rows
+                .as_ref()
+                .map_or(0, |rows| Rows::row_len_max(&rows.frame, json, sidecar)),
         ]
         .into_iter()
         .fold(self.len_estimate() + INDEX_ENTRY_LEN, usize::saturating_add);
@@ -106,6 +183,11 @@ impl ShelfBuilder {
         self.index.extend_from_slice(&revision.to_le_bytes());
         self.index.extend_from_slice(&shape.to_le_bytes());
         self.index.extend_from_slice(&0u32.to_le_bytes());
+        if let Some(rows) = &mut self.rows
+            && !rows.push(json, sidecar, revision)
+        {
+            self.rows = None;
+        }
         self.last_key_at = self.keys.len();
         self.keys.extend_from_slice(key.as_bytes());
         self.json.extend_from_slice(json);
@@ -144,12 +226,18 @@ impl ShelfBuilder {
 
     /// At most this many bytes will come of what was pushed so far.
     pub fn len_estimate(&self) -> usize {
-        let blocks = (self.json.len() + self.sidecars.len()).div_ceil(BLOCK_LEN);
+        let (rows, row_index) = self
+            .rows
+            .as_ref()
+            .map_or((0, 0), |rows| (rows.text.len(), rows.index.len() + rows.holes.len()));
+        let blocks = (self.json.len() + self.sidecars.len() + rows).div_ceil(BLOCK_LEN);
         (HEADER_FIXED_LEN + self.resource.len()).next_multiple_of(HEADER_ALIGN)
             + self.json.len()
             + self.sidecars.len()
+            + rows
             + self.keys.len()
             + self.index.len()
+            + row_index
             + self.postings.len() * (TABLE_ENTRY_LEN + 4)
             + blocks * 4
             + 3 * REGION_ALIGN
@@ -181,9 +269,14 @@ impl ShelfBuilder {
         (runs, ordinals)
     }
 
-    /// The file, in slices to be written one after the other: header, JSON, sidecars, and all that is behind them.
+    /// The file, in slices to be written one after the other: header, JSON, sidecars, rows, and all that is behind them.
     pub fn finish(mut self) -> Vec<Vec<u8>> {
         let (runs, ordinals) = self.runs();
+        let rows = self.rows.take();
+        let has_rows = rows.is_some();
+        let (row_layout, rows, row_index, holes) = rows.map_or_else(Default::default, |rows| {
+            (rows.layout.unwrap_or(0), rows.text, rows.index, rows.holes)
+        });
         let lengths = Lengths {
             resource: self.resource.len(),
             json: self.json.len(),
@@ -192,14 +285,19 @@ impl ShelfBuilder {
             count: self.count as usize,
             hashes: runs.len(),
             ordinals: ordinals.len(),
+            rows: rows.len(),
+            holes: holes.len() / HOLE_LEN,
+            has_rows,
         };
         let regions = lengths.regions();
 
-        let mut tail = Vec::with_capacity(regions.end - regions.sidecars_end);
-        tail.resize(regions.keys - regions.sidecars_end, 0);
+        let mut tail = Vec::with_capacity(regions.end - regions.rows_end);
+        tail.resize(regions.keys - regions.rows_end, 0);
         tail.extend_from_slice(&self.keys);
-        tail.resize(regions.index - regions.sidecars_end, 0);
+        tail.resize(regions.index - regions.rows_end, 0);
         tail.extend_from_slice(&self.index);
+        tail.extend_from_slice(&row_index);
+        tail.extend_from_slice(&holes);
         let mut first = 0u32;
         for (hash, len) in runs {
             tail.extend_from_slice(&hash.to_le_bytes());
@@ -210,14 +308,10 @@ impl ShelfBuilder {
         for ordinal in ordinals {
             tail.extend_from_slice(&ordinal.to_le_bytes());
         }
-        for crc in block_crcs(&self.json, &self.sidecars) {
+        for crc in block_crcs([&self.json, &self.sidecars, &rows]) {
             tail.extend_from_slice(&crc.to_le_bytes());
         }
-        debug_assert_eq!(
-            regions.sidecars_end + tail.len(),
-            regions.end,
-            "the regions as laid out"
-        );
+        debug_assert_eq!(regions.rows_end + tail.len(), regions.end, "the regions as laid out");
 
         let mut header = vec![0; HEADER_FIXED_LEN];
         header.extend_from_slice(self.resource.as_bytes());
@@ -230,6 +324,10 @@ impl ShelfBuilder {
         put(AS_OF_AT, &self.as_of.to_le_bytes());
         put(COUNT_AT, &self.count.to_le_bytes());
         put(RESOURCE_LEN_AT, &(self.resource.len() as u32).to_le_bytes());
+        let row_figures = [lengths.rows as u32, lengths.holes as u32, row_layout, has_rows.into()];
+        for (index, figure) in row_figures.into_iter().enumerate() {
+            put(ROWS_AT + index * 4, &figure.to_le_bytes());
+        }
         let lengths = [
             lengths.json,
             lengths.sidecars,
@@ -244,16 +342,16 @@ impl ShelfBuilder {
         put(INDEX_CRC_AT, &crc32fast::hash(&tail).to_le_bytes());
         let crc = Lengths::header_crc(&header);
         header[HEADER_CRC_AT..HEADER_FIXED_LEN].copy_from_slice(&crc.to_le_bytes());
-        vec![header, self.json, self.sidecars, tail]
+        vec![header, self.json, self.sidecars, rows, tail]
     }
 }
 
-/// One checksum for each block of the two regions seen as one.
-fn block_crcs(json: &[u8], sidecars: &[u8]) -> Vec<u32> {
+/// One checksum for each block of the regions seen as one.
+fn block_crcs(regions: [&[u8]; 3]) -> Vec<u32> {
     let mut crcs = Vec::new();
     let mut hasher = crc32fast::Hasher::new();
     let mut filled = 0;
-    for mut region in [json, sidecars] {
+    for mut region in regions {
         while !region.is_empty() {
             let (piece, rest) = region.split_at(region.len().min(BLOCK_LEN - filled));
             hasher.update(piece);

@@ -128,6 +128,7 @@ pub fn access(bytes: &[u8]) -> Result<&ArchivedSidecar, FormatError> {
 impl ArchivedSidecar {
     /// Where metadata's value lies in the JSON, braces included, when `resourceVersion` has `revision_digits` digits
     /// (see [`digit_count`]). The range comes from the archive as it is: slice with `get`.
+    #[inline]
     pub fn metadata_span(&self, revision_digits: usize) -> Range<usize> {
         let digits_end = (self.splice.to_native() as usize).saturating_add(revision_digits);
         self.metadata_start.to_native() as usize..digits_end.saturating_add(self.metadata_tail.to_native() as usize)
@@ -145,6 +146,7 @@ impl ArchivedSidecar {
 
     /// The row's text cut at its holes: each piece with what fills the hole behind it, at the end the rest without. The
     /// holes come from the archive as they are; wrong ones are filled at other places, nothing worse.
+    #[inline]
     pub fn row_pieces(&self) -> impl Iterator<Item = (&[u8], Option<&ArchivedFill>)> {
         row::pieces(&self.row, &self.holes)
     }
@@ -193,6 +195,7 @@ pub const fn digits(revision: u64) -> Digits {
 }
 
 /// How many digits a revision has.
+#[inline]
 pub const fn digit_count(revision: u64) -> usize {
     match revision.checked_ilog10() {
         Some(log) => log as usize + 1,

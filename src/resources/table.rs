@@ -3,10 +3,17 @@
 
 use std::io::Write;
 
+use flatkube_format::shelf::{RowFrame, RowHoles};
 use flatkube_format::sidecar::{ArchivedFill, ArchivedSidecar, Fill, Hole, digits};
 
 use super::cell::Cell;
 use super::duration::{human_duration, write_human_duration};
+
+/// What rows on shelves have around the object's metadata: that of `includeObject=Metadata`, as most clients ask for.
+pub(super) const ROW_FRAME: RowFrame = RowFrame {
+    before: r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+    behind: "}",
+};
 
 /// The text of a row, from its `{` up to the value of `object`, and its holes.
 pub(super) fn row(cells: &[Cell]) -> (String, Vec<Hole>) {
@@ -73,10 +80,41 @@ fn write_display(value: impl std::fmt::Display, out: &mut Vec<u8>) {
     let _ = write!(out, "{value}");
 }
 
+/// What goes into a hole has at most so many bytes: a revision has 20 digits, a time two numbers and two units.
+const FILL_LEN_MAX: usize = 24;
+
+/// What [`write_rows`] writes at most, in bytes, for that much text.
+pub fn rows_len_max(text_len: usize, holes: usize) -> usize {
+    text_len + holes * FILL_LEN_MAX
+}
+
+/// Writes rows of a shelf, whose holes are told by their places in `text`, at the Unix second `now_s`. Appends to `out`.
+///
+/// Rows are made at about the same time as a rule, so the text of a time is made once for all that follow and are as old.
+pub fn write_rows(text: &[u8], holes: RowHoles<'_>, now_s: i64, out: &mut Vec<u8>) {
+    let mut from = 0;
+    let mut last = (None, [0; FILL_LEN_MAX], 0);
+    for (at, since) in holes {
+        out.extend_from_slice(text.get(from..at).unwrap_or_default());
+        from = at;
+        let seconds = now_s.saturating_sub(since);
+        if last.0 == Some(seconds) {
+            out.extend_from_slice(last.1.get(..last.2).unwrap_or_default());
+            continue;
+        }
+        let start = out.len();
+        write_human_duration(seconds, out);
+        let written = out.get(start..).unwrap_or_default();
+        if let Some(kept) = last.1.get_mut(..written.len()) {
+            kept.copy_from_slice(written);
+            (last.0, last.2) = (Some(seconds), written.len());
+        }
+    }
+    out.extend_from_slice(text.get(from..).unwrap_or_default());
+}
+
 /// What [`write_row`] writes at most, in bytes.
 pub fn row_len_max(sidecar: &ArchivedSidecar) -> usize {
-    // A revision has 20 digits at most, a time two numbers and two units.
-    const FILL_LEN_MAX: usize = 24;
     sidecar.row.len() + sidecar.holes.len() * FILL_LEN_MAX
 }
 

@@ -74,6 +74,18 @@ impl Candidates {
         }
     }
 
+    /// Whether every candidate of the part that was entered last is selected, whatever `selection` asks for besides.
+    pub(super) fn are_selected(&self, selection: &Selection) -> bool {
+        self.is_sure && self.other_runs.is_empty() && !selection.asks_for_keys()
+    }
+
+    /// How many of the next candidates follow `first` (which was peeked) side by side, itself included; at most `max`.
+    pub(super) fn neighbours(&self, first: usize, max: usize) -> usize {
+        let listed = self.window.get(self.next..).unwrap_or_default();
+        let follows = |&(ordinal, &candidate): &(usize, &u32)| candidate as usize == ordinal;
+        (first..).zip(listed).take(max).take_while(follows).count().max(1)
+    }
+
     /// Whether a candidate is selected.
     pub(super) fn is_selected(&self, part: &Part, object: usize, selection: &Selection) -> Result<bool, Damaged> {
         if !self.is_sure {

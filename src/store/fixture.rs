@@ -8,7 +8,7 @@ use flatkube_format::frame::{self, Kind, NewRecord, Previous, Seed};
 use flatkube_format::manifest::PartEntry;
 use flatkube_format::object::Prepared;
 use flatkube_format::segment::header;
-use flatkube_format::shelf::ShelfBuilder;
+use flatkube_format::shelf::{RowFrame, ShelfBuilder};
 use flatkube_format::sidecar::{Pair, Sidecar};
 
 use super::layer::KeyRange;
@@ -169,7 +169,8 @@ impl Fixture {
                 upper: upper.map(Into::into),
             };
             let mut listing = Listing::between(&source, resource, range, &Selection::all());
-            let mut builder = ShelfBuilder::new(STORE, resource, source.revision);
+            let new = || ShelfBuilder::new(STORE, resource, source.revision).with_rows(Some(FRAME));
+            let mut builder = new();
             while let Some(run) = listing.next(usize::MAX).unwrap() {
                 for object in run.objects() {
                     let (json, sidecar) = (object.json().unwrap(), object.sidecar_bytes().unwrap());
@@ -177,7 +178,7 @@ impl Fixture {
                         .push(object.key(), object.revision(), object.shape(), json, sidecar)
                         .unwrap();
                     if builder.count() == per_part {
-                        let full = std::mem::replace(&mut builder, ShelfBuilder::new(STORE, resource, source.revision));
+                        let full = std::mem::replace(&mut builder, new());
                         parts.push(part(full));
                     }
                 }
@@ -207,6 +208,12 @@ impl Fixture {
         self.view.past(resource, revision, after.map(|&(_, _, at)| at)).unwrap()
     }
 }
+
+/// What rows of parts have around the metadata.
+pub(super) const FRAME: RowFrame = RowFrame {
+    before: r#"{"metadata":"#,
+    behind: "}",
+};
 
 fn part(builder: ShelfBuilder) -> Arc<Part> {
     let bytes = builder.finish().concat();

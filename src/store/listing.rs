@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use flatkube_format::shelf::RowHoles;
 
 use super::delta::Delta;
 use super::error::Damaged;
@@ -39,6 +40,8 @@ pub struct Listing {
     /// Past, active, frozen: from top to bottom.
     layers: [Layer; 3],
     last: Option<Last>,
+    /// The run that was lent last; the next one takes its place and its handle on the file.
+    lent: Option<Run>,
 }
 
 /// The last object that was handed out.
@@ -73,6 +76,7 @@ impl Listing {
             shelf,
             layers,
             last: None,
+            lent: None,
         }
     }
 
@@ -82,12 +86,23 @@ impl Listing {
     /// Without a selection, or if postings list what is selected, the cost follows what is handed out; else every object
     /// of the range is looked at.
     pub fn next(&mut self, max: usize) -> Result<Option<Run>, Damaged> {
+        Ok(self.advance(max)?.cloned())
+    }
+
+    /// [`Listing::next`], lent until the next call. Spares the reference counts of a handle per run.
+    pub fn advance(&mut self, max: usize) -> Result<Option<&Run>, Damaged> {
+        Ok(if self.step(max)? { self.lent.as_ref() } else { None })
+    }
+
+    /// Puts the next run into `lent`; `false` at the end.
+    fn step(&mut self, max: usize) -> Result<bool, Damaged> {
         let Listing {
             view,
             resource,
             selection,
             shelf,
             layers,
+            lent,
             ..
         } = self;
         let max = max.max(1);
@@ -107,16 +122,24 @@ impl Listing {
                     part,
                     object: objects.end - 1,
                 });
-                let part = Arc::clone(&resource.shelf.parts()[part]);
-                return Ok(Some(Run::Shelved(ShelvedRun {
-                    part,
-                    start: objects.start,
-                    end: objects.end,
-                })));
+                let part = &resource.shelf.parts()[part];
+                match lent {
+                    Some(Run::Shelved(run)) if Arc::ptr_eq(&run.part, part) => {
+                        (run.start, run.end) = (objects.start, objects.end);
+                    }
+                    _ => {
+                        *lent = Some(Run::Shelved(ShelvedRun {
+                            part: Arc::clone(part),
+                            start: objects.start,
+                            end: objects.end,
+                        }));
+                    }
+                }
+                return Ok(true);
             }
-            let Some(next) = next else { return Ok(None) };
+            let Some(next) = next else { return Ok(false) };
             let Some(head) = layers[next].head.take() else {
-                return Ok(None);
+                return Ok(false);
             };
             if next == 0 {
                 // The past hides what lies beneath; the deltas have marked it already.
@@ -126,10 +149,21 @@ impl Listing {
                 }
                 shelf.pass_over(&resource.shelf, key);
             }
+            if let (Some(Run::One(object)), Head::Logged { segment, version }) = (&mut *lent, &head)
+                && object.move_to_version(*segment, *version)
+            {
+                if selection.is_everything() || selection.matches(object)? {
+                    self.last = Some(Last::Above(head));
+                    return Ok(true);
+                }
+                continue;
+            }
             let Some(object) = head.object(log) else { continue };
-            if selection.is_everything() || selection.matches(&object)? {
+            let is_selected = selection.is_everything() || selection.matches(&object)?;
+            *lent = Some(Run::One(object));
+            if is_selected {
                 self.last = Some(Last::Above(head));
-                return Ok(Some(Run::One(object)));
+                return Ok(true);
             }
         }
     }
@@ -289,6 +323,73 @@ impl ShelvedRun {
         self.part.json_of(self.start..self.end)
     }
 
+    /// The bytes of [`ShelvedRun::json`]; with `comma`, and unless the run is the first of its part, with the comma before
+    /// them. The second value tells whether the comma is there.
+    pub fn json_bytes(&self, comma: bool) -> Result<(&[u8], bool), Damaged> {
+        let (range, has_comma) = self.joined(comma)?;
+        Ok((self.part.bytes_of(range), has_comma))
+    }
+
+    /// [`ShelvedRun::json_bytes`] as a slice that keeps the map alive.
+    pub fn json_slice(&self, comma: bool) -> Result<(Bytes, bool), Damaged> {
+        let (range, has_comma) = self.joined(comma)?;
+        Ok((self.part.slice_of(range), has_comma))
+    }
+
+    fn joined(&self, comma: bool) -> Result<(std::ops::Range<usize>, bool), Damaged> {
+        let mut range = self.part.json_range(self.start..self.end);
+        let has_comma = comma && self.start > 0;
+        range.start -= usize::from(has_comma);
+        self.part.prove(range.clone())?;
+        Ok((range, has_comma))
+    }
+
+    /// The Table rows of the objects, side by side, if they follow this column layout and lie on the shelf.
+    pub fn rows(&self, layout: u32) -> Result<Option<Rows<'_>>, Damaged> {
+        if self.part.row_layout() != Some(layout) {
+            return Ok(None);
+        }
+        let range = self.part.rows_of(self.start..self.end)?;
+        Ok(Some(Rows {
+            part: &self.part,
+            range,
+        }))
+    }
+
+    /// What is in the rows of the objects as `object`, if there are rows: metadata and what frames it, one after the other.
+    pub fn row_objects(&self) -> Option<impl Iterator<Item = Result<Rows<'_>, Damaged>>> {
+        self.part.row_layout()?;
+        let object = |index| {
+            let range = self.part.row_object(index)?;
+            Ok(Rows {
+                part: &self.part,
+                range,
+            })
+        };
+        Some((self.start..self.end).map(object))
+    }
+
+    /// The first `count` objects (at least one) and the others.
+    pub fn split(&self, count: usize) -> (ShelvedRun, Option<ShelvedRun>) {
+        let middle = (self.start + count.max(1)).min(self.end);
+        let run = |start, end| ShelvedRun {
+            part: Arc::clone(&self.part),
+            start,
+            end,
+        };
+        (
+            run(self.start, middle),
+            (middle < self.end).then(|| run(middle, self.end)),
+        )
+    }
+
+    /// This run and one that follows it, as [`ShelvedRun::split`] made them.
+    pub fn joined_with(mut self, next: &ShelvedRun) -> ShelvedRun {
+        debug_assert!(Arc::ptr_eq(&self.part, &next.part) && self.end == next.start);
+        self.end = next.end;
+        self
+    }
+
     /// Length of [`ShelvedRun::json`] in bytes.
     pub fn json_len(&self) -> usize {
         self.part.json_range(self.start..self.end).len()
@@ -308,5 +409,32 @@ impl ShelvedRun {
             look(&object)?;
         }
         Ok(())
+    }
+}
+
+/// Table rows of neighbours on a shelf, or what one of them has as `object`; proven.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    part: &'a Part,
+    range: std::ops::Range<usize>,
+}
+
+impl<'a> Rows<'a> {
+    /// The rows, separated by commas, without what goes into the holes.
+    pub fn text(&self) -> &'a [u8] {
+        self.part.bytes_of(self.range.clone())
+    }
+
+    /// Some of [`Rows::text`], as a slice that keeps the map alive.
+    ///
+    /// # Panics
+    /// When `range` does not lie in the text.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Bytes {
+        self.part.slice_of(self.range.clone()).slice(range)
+    }
+
+    /// Where in [`Rows::text`] a time goes, ascending, and the Unix second since which it is told.
+    pub fn holes(&self) -> RowHoles<'a> {
+        self.part.holes_of(&self.range)
     }
 }

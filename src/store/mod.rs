@@ -62,8 +62,9 @@ use std::thread::JoinHandle;
 
 pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
 pub use flatkube_format::object::Prepared;
+pub use flatkube_format::shelf::{RowFrame, RowHoles};
 pub use follow::Follower;
-pub use listing::{Listing, Range, Run, ShelvedRun};
+pub use listing::{Listing, Range, Rows, Run, ShelvedRun};
 pub use log::{Entry, EntryList, Log, RecordRef};
 pub use map::Map;
 pub use object::Object;
@@ -120,7 +121,7 @@ impl Store {
         } = recovery::recover(disk.clone(), options)?;
         let committer = Committer::new(engine.clone(), active, spare, revision);
         let mut threads = vec![spawn("committer", &disk, &engine, move || committer.run())?];
-        let shelver = Arc::new(Mutex::new(Shelver::new(engine.clone())));
+        let shelver = Arc::new(Mutex::new(Shelver::new(engine.clone(), archiver.clone())));
         if engine.options.background {
             let shelver = shelver.clone();
             let run = move || shelver.lock().unwrap_or_else(PoisonError::into_inner).run();

@@ -182,6 +182,17 @@ impl Object {
         }
     }
 
+    /// Makes this another version in the log segment that it lies in; `false` if it does not lie there.
+    pub(super) fn move_to_version(&mut self, to_segment: u32, to: Version) -> bool {
+        match &mut self.place {
+            Place::Logged(Logged { segment, version, .. }) if *segment == to_segment => {
+                *version = to;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// `namespace/name`, or `name` for objects without a namespace.
     pub fn key(&self) -> &str {
         std::str::from_utf8(self.key_bytes()).unwrap_or_default()

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use flatkube_format::manifest::PartEntry;
-use flatkube_format::shelf::{Entry, PostingRun, Postings, Shelf};
+use flatkube_format::shelf::{Entry, PostingRun, Postings, RowHoles, Shelf};
 use flatkube_format::sidecar::ArchivedSidecar;
 
 use super::archive::ShelvedArchives;
@@ -150,6 +150,40 @@ impl Part {
         self.shelf.json_run(&self.bytes, objects)
     }
 
+    /// The column layout of the part's Table rows; `None` when it has none.
+    pub(super) fn row_layout(&self) -> Option<u32> {
+        self.shelf.row_layout()
+    }
+
+    /// Where the Table rows of neighbours lie, separated by commas, proven.
+    pub(super) fn rows_of(&self, objects: Range<usize>) -> Result<Range<usize>, Damaged> {
+        let range = self.shelf.rows_run(&self.bytes, objects);
+        self.prove(range.clone())?;
+        Ok(range)
+    }
+
+    /// The holes in rows that [`Part::rows_of`] gave.
+    pub(super) fn holes_of(&self, rows: &Range<usize>) -> RowHoles<'_> {
+        self.shelf.row_holes(&self.bytes, rows)
+    }
+
+    /// Where the value of `object` in the row of the object `index` lies, proven.
+    pub(super) fn row_object(&self, index: usize) -> Result<Range<usize>, Damaged> {
+        let range = self.shelf.row_object(&self.bytes, index);
+        self.prove(range.clone())?;
+        Ok(range)
+    }
+
+    /// Bytes of the file that were proven.
+    pub(super) fn bytes_of(&self, range: Range<usize>) -> &[u8] {
+        self.bytes.get(range).unwrap_or_default()
+    }
+
+    /// A slice of the file that keeps the map alive; its bytes were proven.
+    pub(super) fn slice_of(&self, range: Range<usize>) -> Bytes {
+        self.bytes.slice(range)
+    }
+
     /// Where the numbers of the objects with this posting hash are, and perhaps of a few others.
     pub(super) fn posting_run(&self, hash: u64) -> Option<PostingRun> {
         self.shelf.posting_run(&self.bytes, hash)
@@ -199,6 +233,7 @@ impl Part {
     }
 
     /// Bytes of the file from `range`, proven.
+    #[inline]
     fn proven(&self, range: Range<usize>) -> Result<&[u8], Damaged> {
         self.prove(range.clone())?;
         // The index was checked when the part was opened, so the range lies in the file.
@@ -206,15 +241,24 @@ impl Part {
     }
 
     /// Proves the blocks of `range` that were not proven before.
-    fn prove(&self, range: Range<usize>) -> Result<(), Damaged> {
+    #[inline]
+    pub(super) fn prove(&self, range: Range<usize>) -> Result<(), Damaged> {
         for block in self.shelf.block_of(range) {
             let (word, bit) = (block / 64, 1 << (block % 64));
             let Some(word) = self.proven.get(word) else { break };
             if word.load(Ordering::Relaxed) & bit == 0 {
-                let checked = self.shelf.check_block(&self.bytes, block);
-                checked.map_err(|error| Damaged::of(self.map.file(), &error))?;
-                word.fetch_or(bit, Ordering::Relaxed);
+                self.check_block(block)?;
             }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn check_block(&self, block: usize) -> Result<(), Damaged> {
+        let checked = self.shelf.check_block(&self.bytes, block);
+        checked.map_err(|error| Damaged::of(self.map.file(), &error))?;
+        if let Some(word) = self.proven.get(block / 64) {
+            word.fetch_or(1 << (block % 64), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -358,6 +402,11 @@ impl ShelfSet {
     /// Number of objects before a place, shadowed ones included.
     pub(super) fn rank(&self, place: Place) -> u64 {
         self.ranks.get(place.part).map_or(0, |rank| rank + place.object as u64)
+    }
+
+    /// Whether a delta overwrote any object of a part.
+    pub(super) fn has_shadow(&self, part: usize) -> bool {
+        self.shadows.get(part).is_some_and(Option::is_some)
     }
 
     /// Whether a delta overwrote the object at `place`.

@@ -214,6 +214,16 @@ impl ShelfWalk {
                 break;
             }
             self.at.object = candidate;
+            if found.is_none()
+                && before.is_none()
+                && candidates.are_selected(selection)
+                && !shelf.has_shadow(self.at.part)
+            {
+                let end = objects.end.min(candidate + candidates.neighbours(candidate, max));
+                self.at.object = end;
+                found = Some(candidate..end);
+                break;
+            }
             if shelf.is_shadowed(self.at) {
                 from = candidate + 1;
                 if found.is_some() {

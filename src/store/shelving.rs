@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry};
-use flatkube_format::shelf::{Shelf, ShelfBuilder};
+use flatkube_format::shelf::{RowFrame, Shelf, ShelfBuilder};
 
 use super::engine::{Counters, Engine, remove};
 use super::error::Damaged;
@@ -35,6 +35,7 @@ use super::resource_view::ResourceView;
 use super::selection::Selection;
 use super::shelf_set::{Part, ShelfSet};
 use super::view::View;
+use super::write::Archiver;
 
 /// How often the thread looks for old segments when nothing else happens.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(30);
@@ -120,6 +121,8 @@ pub(super) fn is_due(options: &Options, resource: &ResourceView) -> bool {
 /// Shelves and retires; one per store.
 pub(super) struct Shelver {
     engine: Arc<Engine>,
+    /// Says what rows look like.
+    archiver: Arc<dyn Archiver>,
     /// Revisions up to which the frozen deltas go.
     frozen: HashMap<Arc<str>, u64>,
     /// The delta bytes of each resource, and since when they are the same.
@@ -137,9 +140,10 @@ pub(super) enum ShelveError {
 }
 
 impl Shelver {
-    pub(super) fn new(engine: Arc<Engine>) -> Shelver {
+    pub(super) fn new(engine: Arc<Engine>, archiver: Arc<dyn Archiver>) -> Shelver {
         Shelver {
             engine,
+            archiver,
             frozen: HashMap::new(),
             quiet: HashMap::new(),
         }
@@ -233,6 +237,7 @@ impl Shelver {
             engine: &engine,
             name,
             as_of: shelved_revision,
+            row_frame: self.archiver.row_frame(name),
             next_file: 0,
             written: Vec::new(),
         };
@@ -336,6 +341,7 @@ struct PartWriter<'a> {
     engine: &'a Engine,
     name: &'a str,
     as_of: u64,
+    row_frame: Option<RowFrame>,
     next_file: u64,
     /// Numbers of the files that were made, in case they are not to be named.
     written: Vec<u64>,
@@ -408,8 +414,8 @@ impl PartWriter<'_> {
     ) -> Result<(), ShelveError> {
         let mut listing = Listing::between(view, self.name, range, &Selection::default());
         let store = self.engine.manifest.lock().store;
-        let (name, as_of) = (self.name, self.as_of);
-        let builder = || ShelfBuilder::new(store, name, as_of);
+        let (name, as_of, row_frame) = (self.name, self.as_of, self.row_frame);
+        let builder = || ShelfBuilder::new(store, name, as_of).with_rows(row_frame);
         let mut current = builder();
         let engine = self.engine;
         let damaged = |damaged: &Damaged| {

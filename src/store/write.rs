@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flatkube_format::object::Prepared;
+use flatkube_format::shelf::RowFrame;
 
 use super::error::ArchiveError;
 use super::object::Object;
@@ -93,4 +94,9 @@ pub trait Archiver: Send + Sync {
     fn layout(&self, resource: &str) -> u32;
     /// The archived sidecar of an object from its stored JSON.
     fn archive(&self, resource: &str, key: &str, json: &[u8]) -> Result<Vec<u8>, ArchiveError>;
+    /// What Table rows of `resource` have around the object's metadata on shelves; without it shelves get no rows.
+    fn row_frame(&self, resource: &str) -> Option<RowFrame> {
+        let _ = resource;
+        None
+    }
 }

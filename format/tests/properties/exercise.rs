@@ -169,7 +169,12 @@ pub(crate) fn shelf(bytes: &[u8]) -> bool {
         sidecar(&bytes[entry.sidecar.clone()]);
         assert_eq!(shelf.json_run(bytes, index..index + 1), entry.json);
         assert!(bytes.get(shelf.json_run(bytes, 0..index)).is_some());
-        for block in shelf.block_of(entry.json).chain(shelf.block_of(entry.sidecar)) {
+        let rows = rows(&shelf, bytes, index);
+        for block in shelf
+            .block_of(entry.json)
+            .chain(shelf.block_of(entry.sidecar))
+            .chain(shelf.block_of(rows))
+        {
             assert!(block < shelf.block_count());
         }
     }
@@ -191,12 +196,42 @@ pub(crate) fn shelf(bytes: &[u8]) -> bool {
     true
 }
 
+/// Looks at the row of an object, and at those from it on. Gives where they lie.
+fn rows(shelf: &Shelf, bytes: &[u8], index: usize) -> std::ops::Range<usize> {
+    let run = shelf.rows_run(bytes, index..shelf.count());
+    assert!(bytes.get(run.clone()).is_some());
+    let row = shelf.rows_run(bytes, index..index + 1);
+    let object = shelf.row_object(bytes, index);
+    assert_eq!(row.is_empty(), shelf.row_layout().is_none());
+    if !row.is_empty() {
+        assert!(row.start == run.start && row.end <= run.end);
+        assert!(row.start <= object.start && object.start <= object.end && object.end < row.end);
+    }
+    for range in [&row, &run] {
+        let mut last = 0;
+        for (at, since) in shelf.row_holes(bytes, range) {
+            assert!(last <= at && range.start + at < range.end);
+            last = at;
+            std::hint::black_box(since);
+        }
+    }
+    run
+}
+
 /// Accessors with arguments that no caller should give.
 fn outside(shelf: &Shelf, bytes: &[u8]) {
     for index in [0, shelf.count() / 2, shelf.count(), usize::MAX] {
         std::hint::black_box((shelf.key(bytes, index), shelf.entry(bytes, index)));
         std::hint::black_box(shelf.json_run(bytes, index..usize::MAX));
         std::hint::black_box(shelf.json_run(bytes, usize::MAX..index));
+        std::hint::black_box(shelf.row_object(bytes, index));
+        for run in [index..usize::MAX, usize::MAX..index] {
+            let rows = shelf.rows_run(bytes, run.clone());
+            std::hint::black_box((
+                shelf.row_holes(bytes, &rows).count(),
+                shelf.row_holes(bytes, &run).count(),
+            ));
+        }
         let _ = shelf.check_block(bytes, index);
     }
     let found = shelf.find(bytes, "a/b").unwrap_or_else(|at| at);
@@ -300,25 +335,21 @@ pub(crate) fn seal_shelf(bytes: &mut [u8]) -> bool {
         return false;
     }
     let header_len = (128 + u32_at(bytes, 44)).next_multiple_of(64);
-    let sidecars_end = header_len + u32_at(bytes, 48) + u32_at(bytes, 52);
-    if sidecars_end > bytes.len() {
+    let rows_end = header_len + u32_at(bytes, 48) + u32_at(bytes, 52) + u32_at(bytes, 76);
+    if rows_end > bytes.len() {
         return false;
     }
     put(bytes, 12, header_len as u32);
-    let blocks = bytes[header_len..sidecars_end]
+    let blocks = bytes[header_len..rows_end]
         .chunks(65536)
         .map(|block| crc(&[block]))
         .collect::<Vec<_>>();
-    if let Some(table) = bytes
-        .len()
-        .checked_sub(blocks.len() * 4)
-        .filter(|&at| at >= sidecars_end)
-    {
+    if let Some(table) = bytes.len().checked_sub(blocks.len() * 4).filter(|&at| at >= rows_end) {
         for (index, block) in blocks.into_iter().enumerate() {
             put(bytes, table + index * 4, block);
         }
     }
-    let index = crc(&[&bytes[sidecars_end..]]);
+    let index = crc(&[&bytes[rows_end..]]);
     put(bytes, 72, index);
     let header = crc(&[&bytes[..124], &bytes[128..header_len]]);
     put(bytes, 124, header);

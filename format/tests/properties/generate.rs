@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use flatkube_format::frame::{self, Kind, NewRecord, Previous, Seed};
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry, Sealed, SegmentEntry};
 use flatkube_format::segment;
-use flatkube_format::shelf::ShelfBuilder;
-use flatkube_format::sidecar::{Fill, Hole, Pair, Sidecar};
+use flatkube_format::shelf::{RowFrame, ShelfBuilder};
+use flatkube_format::sidecar::{Fill, Hole, Pair, Sidecar, digit_count};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
@@ -148,19 +148,36 @@ pub(crate) fn log(seed: &Seed, records: &[Written]) -> Log {
     log
 }
 
+/// What parts have around the metadata of rows.
+pub(crate) const FRAME: RowFrame = RowFrame {
+    before: "<",
+    behind: ">",
+};
+
 /// What a part is made of, by key.
 pub(crate) type Objects = BTreeMap<String, (u64, u32, Vec<u8>, Sidecar)>;
 
 pub(crate) fn objects(count: std::ops::Range<usize>) -> impl Strategy<Value = Objects> {
-    btree_map(
+    let objects = btree_map(
         "[a-c]{1,3}/[a-d]{1,4}",
         (any::<u64>(), any::<u32>(), vec(any::<u8>(), 0..80), sidecar()),
         count,
-    )
+    );
+    // Most parts are such that they get rows: one layout, metadata inside of the JSON.
+    (objects, 0..4u8, any::<u32>()).prop_map(|(mut objects, odd, layout)| {
+        for (revision, _, json, sidecar) in objects.values_mut().filter(|_| odd > 0) {
+            json.resize(json.len().max(digit_count(*revision)), b'1');
+            sidecar.layout = layout;
+            sidecar.splice %= (json.len() - digit_count(*revision) + 1) as u32;
+            sidecar.metadata_start %= sidecar.splice + 1;
+            sidecar.metadata_tail %= (json.len() - digit_count(*revision)) as u32 - sidecar.splice + 1;
+        }
+        objects
+    })
 }
 
 pub(crate) fn part(objects: &Objects) -> Vec<u8> {
-    let mut builder = ShelfBuilder::new(17, "deployments.apps", 1000);
+    let mut builder = ShelfBuilder::new(17, "deployments.apps", 1000).with_rows(Some(FRAME));
     for (key, (revision, shape, json, sidecar)) in objects {
         builder.push(key, *revision, *shape, json, &sidecar.archive()).unwrap();
     }

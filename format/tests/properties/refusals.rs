@@ -101,7 +101,11 @@ fn revisions_that_descend_are_corruption() {
 
 /// Changes a part of three objects and opens it.
 fn shelf_after(edits: &[(usize, &[u8])]) -> Result<Shelf, Reason> {
-    let mut bytes = specimen("shelf", "objects-3");
+    part_after("objects-3", edits)
+}
+
+fn part_after(name: &str, edits: &[(usize, &[u8])]) -> Result<Shelf, Reason> {
+    let mut bytes = specimen("shelf", name);
     for (at, value) in edits {
         edit(&mut bytes, *at, value);
     }
@@ -171,7 +175,7 @@ fn a_part_whose_index_is_out_of_order_does_not_open() {
         }
     );
     assert_eq!(
-        shelf_after(&[(80, &[1])]).unwrap_err(),
+        shelf_after(&[(92, &[1])]).unwrap_err(),
         Reason::Value {
             field: "reserved",
             value: 1
@@ -192,6 +196,60 @@ fn a_part_whose_index_is_out_of_order_does_not_open() {
             supported: 1
         })
     ));
+}
+
+#[test]
+fn a_part_whose_rows_or_holes_lie_outside_or_out_of_order_does_not_open() {
+    let bytes = specimen("shelf", "rows-3");
+    let shelf = Shelf::open(&bytes).unwrap();
+    assert_eq!(shelf.row_layout(), Some(0));
+    let all = shelf.rows_run(&bytes, 0..3);
+    assert_eq!(shelf.row_holes(&bytes, &all).len(), 2);
+    let keys = bytes
+        .windows(27)
+        .rposition(|window| window == b"default/0default/1default/2")
+        .unwrap();
+    let rows = (keys + 27).next_multiple_of(16) + 3 * 40;
+    let holes = rows + 3 * 8;
+    assert!(part_after("rows-3", &[]).is_ok());
+    let past_the_end = (all.len() as u32).to_le_bytes();
+    for (at, value) in [
+        // the first row begins at 0 and no other one does
+        (rows, &[1, 0, 0, 0]),
+        (rows + 8, &[0, 0, 0, 0]),
+        // rows ascend, and so do their objects
+        (rows + 8, &past_the_end),
+        (rows + 16, &[1, 0, 0, 0]),
+        (rows + 4, &past_the_end),
+        (rows + 20, &past_the_end),
+    ] {
+        assert_eq!(
+            part_after("rows-3", &[(at, value)]).unwrap_err(),
+            Reason::Order { field: "row" },
+            "{at}"
+        );
+    }
+    for (at, value) in [
+        (holes, &[0xff, 0, 0, 0]),
+        (holes + 12, &[0, 0, 0, 0]),
+        (holes + 12, &past_the_end),
+    ] {
+        assert_eq!(
+            part_after("rows-3", &[(at, value)]).unwrap_err(),
+            Reason::Order { field: "hole" },
+            "{at}"
+        );
+    }
+    for value in [0, 2] {
+        let reason = part_after("rows-3", &[(88, &[value])]).unwrap_err();
+        assert_eq!(
+            reason,
+            Reason::Value {
+                field: "rows",
+                value: value.into()
+            }
+        );
+    }
 }
 
 #[test]

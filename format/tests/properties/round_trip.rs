@@ -129,6 +129,57 @@ proptest! {
         }
     }
 
+    /// A row is the sidecar's text and the metadata between the frame, with the revision in its holes; the other holes
+    /// are told by their places.
+    #[test]
+    fn rows(objects in generate::objects(1..30)) {
+        let bytes = generate::part(&objects);
+        let shelf = Shelf::open(&bytes).unwrap();
+        let mut expected = vec![];
+        let (mut places, mut layouts) = (vec![], std::collections::BTreeSet::new());
+        for (revision, _, json, sidecar) in objects.values() {
+            layouts.insert(sidecar.layout);
+            let archive = sidecar.archive();
+            let read = sidecar::access(&archive).unwrap();
+            let Some(metadata) = json.get(read.metadata_span(digits(*revision).len())) else {
+                layouts.insert(sidecar.layout.wrapping_add(1));
+                break;
+            };
+            let start = expected.iter().map(|row: &Vec<u8>| row.len() + 1).sum::<usize>();
+            let mut row = vec![];
+            for (piece, fill) in read.row_pieces() {
+                row.extend_from_slice(piece);
+                match fill {
+                    Some(sidecar::ArchivedFill::Since(at)) => places.push((start + row.len(), at.to_native())),
+                    Some(sidecar::ArchivedFill::Revision) => row.extend_from_slice(digits(*revision).as_bytes()),
+                    None => {}
+                }
+            }
+            let object = [b"<", metadata, b">"].concat();
+            if layouts.len() == 1 {
+                prop_assert!(shelf.row_layout().is_none() || bytes[shelf.row_object(&bytes, expected.len())] == object);
+            }
+            row.extend_from_slice(&object);
+            row.push(b'}');
+            expected.push(row);
+        }
+        if layouts.len() > 1 {
+            prop_assert_eq!(shelf.row_layout(), None);
+            prop_assert!(shelf.rows_run(&bytes, 0..shelf.count()).is_empty());
+            return Ok(());
+        }
+        prop_assert_eq!(shelf.row_layout(), layouts.first().copied());
+        let all = shelf.rows_run(&bytes, 0..shelf.count());
+        prop_assert_eq!(&bytes[all.clone()], expected.join(&b','));
+        prop_assert_eq!(shelf.row_holes(&bytes, &all).collect::<Vec<_>>(), places.clone());
+        let middle = shelf.count() / 2;
+        let rest = shelf.rows_run(&bytes, middle..shelf.count());
+        prop_assert_eq!(&bytes[rest.clone()], expected[middle..].join(&b','));
+        let start = rest.start - all.start;
+        let behind: Vec<_> = places.iter().filter(|(at, _)| *at >= start).map(|(at, since)| (at - start, *since)).collect();
+        prop_assert_eq!(shelf.row_holes(&bytes, &rest).collect::<Vec<_>>(), behind);
+    }
+
     /// Every label pair, label name and field value leads to exactly the objects that have it.
     #[test]
     fn postings(objects in generate::objects(1..30)) {

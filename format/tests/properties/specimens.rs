@@ -4,7 +4,7 @@
 use flatkube_format::frame::{Kind, NewRecord, Previous, encode};
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry, Sealed, SegmentEntry};
 use flatkube_format::segment::{self, FooterBuilder, FooterEntry, namespace_crc};
-use flatkube_format::shelf::ShelfBuilder;
+use flatkube_format::shelf::{RowFrame, ShelfBuilder};
 use flatkube_format::sidecar::{Fill, Hole, Pair, Sidecar};
 
 use crate::exercise::SEED;
@@ -54,11 +54,25 @@ pub(crate) fn all() -> Vec<Specimen> {
         }
         add("shelf", &format!("objects-{count}"), &builder.finish().concat());
     }
+    let mut builder = ShelfBuilder::new(SEED.store, "pods", 40).with_rows(Some(FRAME));
+    for (_, sidecar) in sidecars.iter().filter(|(_, sidecar)| sidecar.layout == 0) {
+        let json = [JSON[0], b"9", JSON[1]].concat();
+        builder
+            .push(&format!("default/{}", builder.count()), 9, 1, &json, &sidecar.archive())
+            .expect("keys ascend");
+    }
+    add("shelf", "rows-3", &builder.finish().concat());
     for (name, manifest) in manifests() {
         add("manifest", name, &manifest.encode().expect("in order"));
     }
     all
 }
+
+/// What the specimen with rows has around the metadata in them.
+const FRAME: RowFrame = RowFrame {
+    before: r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+    behind: "}",
+};
 
 fn sidecars() -> Vec<(&'static str, Sidecar)> {
     let pair = |name: &str, value: &str| Pair {

@@ -14,8 +14,16 @@ use crate::api::body::Body;
 pub(super) const SLICE_LEN_MIN: usize = 16 * 1024;
 /// ... and over HTTP/1.1, where slices go out by one `writev`.
 pub(super) const HTTP1_SLICE_LEN_MIN: usize = 2 * 1024;
-/// What gathered pieces are sent in, in bytes. hyper holds at most a few of them for one answer.
+/// What gathered pieces are sent in, in bytes. Over HTTP/2 hyper may hold two of them for one answer ...
 pub(super) const CHUNK_LEN: usize = 96 * 1024;
+/// ... and over HTTP/1.1 one, because it flushes a frame of this size before it asks for the next. Each costs a system call
+/// and wakes the client.
+pub(super) const HTTP1_CHUNK_LEN: usize = 168 * 1024;
+/// What is allocated for a chunk while the one before it waits.
+const NEXT_LEN: usize = 32 * 1024;
+/// Most slices, and bytes in them, that an answer of known length is made of: a longer one is sent while it is made.
+const WAITING_SLICES_MAX: usize = 512;
+const WAITING_LEN_MAX: usize = 2 * 1024 * 1024;
 /// The first allocation for an answer, because most answers are small.
 const FIRST_LEN: usize = 4 * 1024;
 
@@ -23,6 +31,9 @@ const FIRST_LEN: usize = 4 * 1024;
 #[derive(Debug)]
 pub(super) struct Chunks {
     slice_len_min: usize,
+    chunk_len: usize,
+    /// Bytes of all that was ever cut off.
+    cut_len: usize,
     gathered: Vec<u8>,
     ready: VecDeque<Bytes>,
     ready_len: usize,
@@ -30,15 +41,21 @@ pub(super) struct Chunks {
 
 impl Default for Chunks {
     fn default() -> Self {
-        Self::with_slices_from(SLICE_LEN_MIN)
+        Self::new(SLICE_LEN_MIN, CHUNK_LEN)
     }
 }
 
 impl Chunks {
-    /// Pieces of at least `slice_len_min` bytes are sent as slices.
-    pub(super) fn with_slices_from(slice_len_min: usize) -> Self {
+    /// For an answer over HTTP/1.1.
+    pub(super) fn for_http1() -> Self {
+        Self::new(HTTP1_SLICE_LEN_MIN, HTTP1_CHUNK_LEN)
+    }
+
+    fn new(slice_len_min: usize, chunk_len: usize) -> Self {
         Self {
             slice_len_min,
+            chunk_len,
+            cut_len: 0,
             gathered: Vec::new(),
             ready: VecDeque::new(),
             ready_len: 0,
@@ -51,6 +68,7 @@ impl Chunks {
     }
 
     /// Appends a constant.
+    #[inline]
     pub(super) fn constant(&mut self, piece: &'static [u8]) {
         if self.gathered.is_empty() && !self.ready.is_empty() {
             // Between slices: no buffer is begun for it.
@@ -62,6 +80,7 @@ impl Chunks {
     }
 
     /// Appends a copy.
+    #[inline]
     pub(super) fn copy(&mut self, piece: &[u8]) {
         self.buffer(piece.len()).extend_from_slice(piece);
     }
@@ -78,6 +97,7 @@ impl Chunks {
     }
 
     /// Where a renderer may append directly, with room for `additional` bytes (more is taken, too).
+    #[inline]
     pub(super) fn buffer(&mut self, additional: usize) -> &mut Vec<u8> {
         if self.gathered.len() + additional > self.gathered.capacity() {
             self.make_room(additional);
@@ -92,7 +112,15 @@ impl Chunks {
 
     /// Whether there is enough to send.
     pub(super) fn is_full(&self) -> bool {
-        self.len() >= CHUNK_LEN
+        self.len() >= self.chunk_len
+    }
+
+    /// Whether all that there is can wait and be sent as a body of known length, and more with it: it holds less than one
+    /// chunk of copied bytes, and not too much of mapped files.
+    pub(super) fn may_wait(&self) -> bool {
+        self.cut_len + self.gathered.len() < self.chunk_len
+            && self.ready.len() < WAITING_SLICES_MAX
+            && self.ready_len < WAITING_LEN_MAX
     }
 
     /// The next frame; gathered bytes only when nothing else is there.
@@ -118,18 +146,24 @@ impl Chunks {
         if !self.gathered.is_empty() {
             let chunk = Bytes::from(std::mem::take(&mut self.gathered));
             self.ready_len += chunk.len();
+            self.cut_len += chunk.len();
             self.ready.push_back(chunk);
         }
     }
 
-    /// A chunk grows from small to [`CHUNK_LEN`]; a piece that does not fit then begins the next one.
+    /// A chunk grows from small to its whole length; a piece that does not fit then begins the next one.
     fn make_room(&mut self, additional: usize) {
-        if !self.gathered.is_empty() && self.gathered.len() + additional > CHUNK_LEN {
+        if !self.gathered.is_empty() && self.gathered.len() + additional > self.chunk_len {
             self.cut();
         }
         let len = self.gathered.len();
-        let first = len == 0 && additional <= FIRST_LEN;
-        let wanted = if first { FIRST_LEN } else { CHUNK_LEN };
+        let wanted = if !self.ready.is_empty() && len + additional <= NEXT_LEN {
+            NEXT_LEN
+        } else if len == 0 && additional <= FIRST_LEN {
+            FIRST_LEN
+        } else {
+            self.chunk_len
+        };
         self.gathered.reserve_exact(wanted.max(len + additional) - len);
     }
 }

@@ -14,7 +14,7 @@ use crate::api::negotiate::{MetaVersion, Shape};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::resources::{self, Resource};
-use crate::store::{Damaged, Object};
+use crate::store::{Damaged, Object, ShelvedRun};
 
 use super::quote::quoted;
 
@@ -47,6 +47,17 @@ pub(super) enum What {
     /// A row of a Table.
     Row(MetaVersion, Include),
 }
+
+/// Whether [`Form::write_ready`] wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ready {
+    Yes,
+    No,
+    Long,
+}
+
+/// Most bytes of rows that are copied at one go.
+const READY_LEN_MAX: usize = 48 * 1024;
 
 /// Writes objects of one resource in one form.
 #[derive(Debug, Clone)]
@@ -134,6 +145,56 @@ impl Form {
         out: &mut Chunks,
     ) -> Result<(), BodyError> {
         self.write_part(self.what, object, revision, now_s, out)
+    }
+
+    /// Appends neighbours on a shelf, separated by commas, from the rows that lie there ready.
+    ///
+    /// [`Ready::No`]: nothing was appended, each is to be written by itself. [`Ready::Long`]: nothing was appended, fewer
+    /// are to be asked for.
+    pub(super) fn write_ready(
+        &self,
+        run: &ShelvedRun,
+        comma: bool,
+        now_s: i64,
+        out: &mut Chunks,
+    ) -> Result<Ready, BodyError> {
+        match self.what {
+            What::Row(MetaVersion::V1, Include::Metadata) => {
+                let Some(rows) = run.rows(self.layout)? else {
+                    return Ok(Ready::No);
+                };
+                let (text, holes) = (rows.text(), rows.holes());
+                if text.len() > READY_LEN_MAX {
+                    // One alone is written in pieces, of which the long ones are slices.
+                    return Ok(if run.len() > 1 { Ready::Long } else { Ready::No });
+                }
+                let buffer = out.buffer(1 + resources::table::rows_len_max(text.len(), holes.len()));
+                if comma {
+                    buffer.push(b',');
+                }
+                resources::table::write_rows(text, holes, now_s, buffer);
+            }
+            What::Partial(MetaVersion::V1) => {
+                let Some(objects) = run.row_objects() else {
+                    return Ok(Ready::No);
+                };
+                let mut comma = comma;
+                for object in objects {
+                    let object = object?;
+                    let text = object.text();
+                    if std::mem::replace(&mut comma, true) {
+                        out.constant(b",");
+                    }
+                    if text.len() > READY_LEN_MAX {
+                        out.slice(object.slice(0..text.len()));
+                    } else {
+                        out.copy(text);
+                    }
+                }
+            }
+            _ => return Ok(Ready::No),
+        }
+        Ok(Ready::Yes)
     }
 
     fn write_part(

@@ -11,8 +11,8 @@ use http::{HeaderValue, StatusCode, header};
 use http_body::Frame;
 
 use super::Reader;
-use super::chunks::{CHUNK_LEN, Chunks, HTTP1_SLICE_LEN_MIN, SLICE_LEN_MIN};
-use super::form::{Form, What, now_s};
+use super::chunks::Chunks;
+use super::form::{Form, Ready, What, now_s};
 use super::gzip::{GZIP_LEN_MIN, Gzip};
 use super::options::{ListOptions, Match};
 use super::state::{self, PastError};
@@ -22,11 +22,15 @@ use crate::api::body::{Body, BodyError, Response};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::api::stream;
-use crate::store::{Damaged, Listing, Object, Range, Requirement, Run, Selection, View};
+use crate::store::{Damaged, Listing, Range, Requirement, Run, Selection, ShelvedRun, View};
 
-/// Most objects of one run that is sent as a slice: it bounds what is checked and paged in at one go.
-const SLICED_RUN_MAX: usize = 256;
-/// Most objects that are rendered before the client is asked again.
+/// Most objects of one run that is sent as a slice ...
+const SLICED_RUN: usize = 1024;
+/// ... and its most bytes, unless it is one object: it bounds what is checked and paged in at one go.
+const SLICED_LEN_MAX: usize = 1024 * 1024;
+/// Objects that are looked for at one go when they are to be rendered.
+const FOUND_RUN: usize = 32;
+/// Most objects that are rendered one by one before the client is asked again.
 const RENDERED_RUN_MAX: usize = 16;
 /// Most runs of a page that are remembered between finding its end and sending it; a longer page is walked twice.
 const RUNS_KEPT_MAX: usize = 512;
@@ -66,8 +70,12 @@ pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Resp
 /// Sends a body whole when it is small, as a stream when it is not.
 fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Response, Status> {
     let gzip = info.answer.gzip && reader.compress.applies(info.loopback());
-    let known_len = if gzip { GZIP_LEN_MIN } else { CHUNK_LEN };
-    body.fill(known_len).map_err(Status::internal)?;
+    let filled = if gzip {
+        body.fill(|chunks| chunks.len() < GZIP_LEN_MIN)
+    } else {
+        body.fill(Chunks::may_wait)
+    };
+    filled.map_err(Status::internal)?;
     if body.is_complete() && (!gzip || body.chunks.len() < GZIP_LEN_MIN) {
         return Ok(answer(StatusCode::OK, body.chunks.into_body()));
     }
@@ -175,6 +183,8 @@ pub(super) struct Source {
     listing: Option<Listing>,
     left: u64,
     run_max: usize,
+    /// The run that was lent last, if it was one of `runs`.
+    lent: Option<Run>,
 }
 
 impl Source {
@@ -184,6 +194,7 @@ impl Source {
             listing,
             left: u64::MAX,
             run_max,
+            lent: None,
         }
     }
 
@@ -193,16 +204,27 @@ impl Source {
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Run>, Damaged> {
+        Ok(self.advance()?.cloned())
+    }
+
+    /// [`Source::next`], lent until the next call.
+    fn advance(&mut self) -> Result<Option<&Run>, Damaged> {
         if let Some(run) = self.runs.pop_front() {
-            return Ok(Some(run));
+            self.lent = Some(run);
+            return Ok(self.lent.as_ref());
         }
         let max = usize::try_from(self.left).unwrap_or(usize::MAX).min(self.run_max);
         let Some(listing) = self.listing.as_mut().filter(|_| max > 0) else {
             return Ok(None);
         };
-        let run = listing.next(max)?;
-        self.left -= run.as_ref().map_or(0, |run| run.len() as u64);
+        let run = listing.advance(max)?;
+        self.left -= run.map_or(0, |run| run.len() as u64);
         Ok(run)
+    }
+
+    /// Gives back the end of the run that was lent last.
+    fn put_back(&mut self, rest: ShelvedRun) {
+        self.runs.push_front(Run::Shelved(rest));
     }
 }
 
@@ -252,11 +274,7 @@ fn page(
     form: &Form,
     start: &Start,
 ) -> Result<Page, Damaged> {
-    let run_max = if form.is_stored() {
-        SLICED_RUN_MAX
-    } else {
-        RENDERED_RUN_MAX
-    };
+    let run_max = if form.is_stored() { SLICED_RUN } else { FOUND_RUN };
     let begin = || source(&start.view, info, &options.selection, start.after.as_deref(), run_max);
     let mut walk = begin()?;
     let Some(limit) = start.limit else {
@@ -304,6 +322,7 @@ fn page(
             listing: None,
             left: 0,
             run_max,
+            lent: None,
         },
         None => Source {
             left: limit,
@@ -364,11 +383,11 @@ impl ListBody {
         } else {
             head.push_str(r#","items":["#);
         }
-        let mut chunks = Chunks::with_slices_from(if stream::is_http2() {
-            SLICE_LEN_MIN
+        let mut chunks = if stream::is_http2() {
+            Chunks::default()
         } else {
-            HTTP1_SLICE_LEN_MIN
-        });
+            Chunks::for_http1()
+        };
         chunks.copy(head.as_bytes());
         Self {
             chunks,
@@ -383,37 +402,105 @@ impl ListBody {
         self.source.is_none()
     }
 
-    /// Writes until `len` bytes wait to be taken, or everything is written.
-    fn fill(&mut self, len: usize) -> Result<(), BodyError> {
-        let now_s = if let What::Row(..) = self.form.what { now_s() } else { 0 };
-        while self.chunks.len() < len
-            && let Some(source) = &mut self.source
+    /// Writes while `wants` more, until everything is written.
+    fn fill(&mut self, wants: impl Fn(&Chunks) -> bool) -> Result<(), BodyError> {
+        let Self {
+            chunks,
+            form,
+            source: everything,
+            first,
+        } = self;
+        let now_s = if let What::Row(..) = form.what { now_s() } else { 0 };
+        while wants(chunks)
+            && let Some(source) = everything
         {
-            match source.next()? {
-                Some(Run::One(object)) => self.item(&object, now_s)?,
-                Some(Run::Shelved(run)) if self.form.is_stored() => {
-                    self.separate();
-                    self.chunks.slice(run.json()?);
+            let rest = match source.advance()? {
+                Some(Run::Shelved(run)) => {
+                    let comma = !std::mem::take(first);
+                    if form.is_stored() {
+                        slice(run, comma, chunks)?
+                    } else {
+                        render(form, run, comma, now_s, chunks)?
+                    }
                 }
-                Some(Run::Shelved(run)) => run.try_for_each(|object| self.item(object, now_s))?,
+                Some(Run::One(object)) => {
+                    if !std::mem::take(first) {
+                        chunks.constant(b",");
+                    }
+                    form.write(object, now_s, chunks)?;
+                    None
+                }
                 None => {
-                    self.source = None;
-                    self.chunks.copy(b"]}\n");
+                    *everything = None;
+                    chunks.copy(b"]}\n");
+                    return Ok(());
                 }
+            };
+            if let Some(rest) = rest {
+                source.put_back(rest);
             }
         }
         Ok(())
     }
+}
 
-    fn item(&mut self, object: &Object, now_s: i64) -> Result<(), BodyError> {
-        self.separate();
-        self.form.write(object, now_s, &mut self.chunks)
+/// Appends the stored JSON of a run, a comma before it if there is one. Gives back what would be too much at one go.
+fn slice(run: &ShelvedRun, comma: bool, chunks: &mut Chunks) -> Result<Option<ShelvedRun>, BodyError> {
+    let len = run.json_len();
+    if len > SLICED_LEN_MAX && run.len() > 1 {
+        let (run, rest) = run.split(run.len() / 2);
+        let between = slice(&run, comma, chunks)?;
+        return Ok(joined(between, rest));
     }
-
-    fn separate(&mut self) {
-        if !std::mem::take(&mut self.first) {
-            self.chunks.constant(b",");
+    if chunks.takes_slice(len) {
+        let (json, has_comma) = run.json_slice(comma)?;
+        if comma && !has_comma {
+            chunks.constant(b",");
         }
+        chunks.slice(json);
+    } else {
+        let (json, has_comma) = run.json_bytes(comma)?;
+        if comma && !has_comma {
+            chunks.constant(b",");
+        }
+        chunks.copy(json);
+    }
+    Ok(None)
+}
+
+/// Appends a run in another form than the stored one. Gives back what would be too much at one go.
+fn render(
+    form: &Form,
+    run: &ShelvedRun,
+    comma: bool,
+    now_s: i64,
+    chunks: &mut Chunks,
+) -> Result<Option<ShelvedRun>, BodyError> {
+    match form.write_ready(run, comma, now_s, chunks)? {
+        Ready::Yes => return Ok(None),
+        Ready::Long => {
+            let (run, rest) = run.split(run.len() / 2);
+            let between = render(form, &run, comma, now_s, chunks)?;
+            return Ok(joined(between, rest));
+        }
+        Ready::No => {}
+    }
+    let (run, rest) = run.split(RENDERED_RUN_MAX);
+    let mut comma = comma;
+    run.try_for_each(|object| {
+        if std::mem::replace(&mut comma, true) {
+            chunks.constant(b",");
+        }
+        form.write(object, now_s, chunks)
+    })?;
+    Ok(rest)
+}
+
+/// What is left of a run of which nothing more is left than these two, which follow each other.
+fn joined(first: Option<ShelvedRun>, second: Option<ShelvedRun>) -> Option<ShelvedRun> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(first.joined_with(&second)),
+        (first, second) => first.or(second),
     }
 }
 
@@ -422,7 +509,7 @@ impl http_body::Body for ListBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Err(error) = self.fill(CHUNK_LEN) {
+        if let Err(error) = self.fill(|chunks| !chunks.is_full()) {
             return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(self.chunks.take().map(|frame| Ok(Frame::data(frame))))
