@@ -3,27 +3,49 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustix::time::{ClockId, clock_gettime};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
+
+use crate::failure::Failure;
 
 /// The bearer token that servers of this benchmark know.
 pub(crate) const TOKEN: &str = "bench";
 
 /// How bytes travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Transport {
     /// HTTP/1.1 without TLS, authenticated by a bearer token.
+    #[serde(rename = "plain")]
     Plain,
     /// HTTP/2 over TLS 1.3, authenticated by a client certificate: what kubectl does.
+    #[serde(rename = "tls+h2")]
     Tls,
+}
+
+/// What the client takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Encoding {
+    #[default]
+    Identity,
+    /// The answer has to be compressed.
+    Gzip,
+}
+
+impl Encoding {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Encoding::Identity => "identity",
+            Encoding::Gzip => "gzip",
+        }
+    }
 }
 
 impl Transport {
@@ -69,6 +91,7 @@ pub(crate) struct Question {
     pub(crate) method: http::Method,
     pub(crate) path: String,
     pub(crate) accept: &'static str,
+    pub(crate) encoding: Encoding,
     pub(crate) content_type: Option<&'static str>,
     pub(crate) body: Bytes,
 }
@@ -79,6 +102,7 @@ impl Question {
             method: http::Method::GET,
             path: path.into(),
             accept: "application/json",
+            encoding: Encoding::Identity,
             content_type: None,
             body: Bytes::new(),
         }
@@ -86,6 +110,11 @@ impl Question {
 
     pub(crate) fn accept(mut self, accept: &'static str) -> Self {
         self.accept = accept;
+        self
+    }
+
+    pub(crate) fn encoding(mut self, encoding: Encoding) -> Self {
+        self.encoding = encoding;
         self
     }
 
@@ -109,50 +138,57 @@ pub(crate) struct Client {
     sender: Sender,
 }
 
-/// What came back.
-pub(crate) struct Answer {
-    pub(crate) status: http::StatusCode,
-    pub(crate) body: hyper::body::Incoming,
-}
-
 impl Client {
-    pub(crate) async fn connect(target: &Target, transport: Transport) -> Self {
+    pub(crate) async fn connect(target: &Target, transport: Transport) -> Result<Self, Failure> {
+        let address = match transport {
+            Transport::Plain => target.plain,
+            Transport::Tls => target.tls,
+        };
+        Self::handshake(target, transport, address)
+            .await
+            .map_err(|error| Failure::connection(&format!("connect to {address}"), error))
+    }
+
+    async fn handshake(
+        target: &Target,
+        transport: Transport,
+        address: SocketAddr,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let socket = TcpStream::connect(address).await?;
+        socket.set_nodelay(true)?;
         let sender = match transport {
             Transport::Plain => {
-                let socket = TcpStream::connect(target.plain).await.expect("a connection");
-                socket.set_nodelay(true).expect("a socket");
-                let (sender, connection) = http1::handshake(TokioIo::new(socket)).await.expect("HTTP/1.1");
+                let (sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
                 tokio::spawn(connection);
                 Sender::One(sender)
             }
             Transport::Tls => {
-                let socket = TcpStream::connect(target.tls).await.expect("a connection");
-                socket.set_nodelay(true).expect("a socket");
-                let name = ServerName::from(target.tls.ip());
                 let stream = tokio_rustls::TlsConnector::from(target.client_tls.clone())
-                    .connect(name, socket)
-                    .await
-                    .expect("TLS");
+                    .connect(ServerName::from(address.ip()), socket)
+                    .await?;
                 // The windows that Go's client opens.
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                     .initial_stream_window_size(4 << 20)
                     .initial_connection_window_size(1 << 30)
                     .handshake(TokioIo::new(stream))
-                    .await
-                    .expect("HTTP/2");
+                    .await?;
                 tokio::spawn(connection);
                 Sender::Two(sender)
             }
         };
-        Self { sender }
+        Ok(Self { sender })
     }
 
-    /// Sends a request; the body is still to be read.
-    pub(crate) async fn send(&mut self, question: &Question) -> Answer {
+    /// Sends a request that must succeed; the body is still to be read.
+    pub(crate) async fn send(&mut self, question: &Question) -> Result<hyper::body::Incoming, Failure> {
+        let broken = |error: hyper::Error| Failure::connection(&question.path, error);
         let mut request = http::Request::new(Full::new(question.body.clone()));
         *request.method_mut() = question.method.clone();
         let headers = request.headers_mut();
         headers.insert("accept", http::HeaderValue::from_static(question.accept));
+        if question.encoding == Encoding::Gzip {
+            headers.insert("accept-encoding", http::HeaderValue::from_static("gzip"));
+        }
         if let Some(content_type) = question.content_type {
             headers.insert("content-type", http::HeaderValue::from_static(content_type));
         }
@@ -161,77 +197,58 @@ impl Client {
                 headers.insert("host", http::HeaderValue::from_static("localhost"));
                 headers.insert("authorization", http::HeaderValue::from_static("Bearer bench"));
                 *request.uri_mut() = question.path.parse().expect("a path");
-                sender.ready().await.expect("a connection");
+                sender.ready().await.map_err(broken)?;
                 sender.send_request(request).await
             }
             Sender::Two(sender) => {
                 let uri = format!("https://localhost{}", question.path);
                 *request.uri_mut() = uri.parse().expect("a path");
-                sender.ready().await.expect("a connection");
+                sender.ready().await.map_err(broken)?;
                 sender.send_request(request).await
             }
         };
-        let response = response.expect("an answer");
-        Answer {
-            status: response.status(),
-            body: response.into_body(),
+        let response = response.map_err(broken)?;
+        let status = response.status();
+        let encoding = if response.headers().contains_key("content-encoding") {
+            Encoding::Gzip
+        } else {
+            Encoding::Identity
+        };
+        if !status.is_success() || encoding != question.encoding {
+            let what = if status.is_success() {
+                format!("the answer is {}, not {}", encoding.name(), question.encoding.name())
+            } else {
+                format!("{} failed", question.method)
+            };
+            let body = response.into_body().collect().await.map_err(broken)?.to_bytes();
+            return Err(Failure::answer(&question.path, status, what, &body));
         }
+        Ok(response.into_body())
     }
 
     /// Bytes of the body of a request that must succeed.
-    pub(crate) async fn ask(&mut self, question: &Question) -> u64 {
-        let mut answer = self.send(question).await;
-        assert!(answer.status.is_success(), "{} {}", answer.status, question.path);
-        let mut len = 0;
-        while let Some(frame) = answer.body.frame().await {
-            if let Ok(data) = frame.expect("a whole body").into_data() {
-                len += data.len() as u64;
-            }
-        }
-        len
+    pub(crate) async fn ask(&mut self, question: &Question) -> Result<u64, Failure> {
+        let body = self.send(question).await?;
+        drain(body, &question.path).await
     }
 
     /// The body of a request that must succeed.
-    pub(crate) async fn read(&mut self, question: &Question) -> Bytes {
-        let answer = self.send(question).await;
-        let status = answer.status;
-        let body = answer.body.collect().await.expect("a whole body").to_bytes();
-        assert!(
-            status.is_success(),
-            "{status} {}: {}",
-            question.path,
-            String::from_utf8_lossy(&body[..body.len().min(500)])
-        );
-        body
+    pub(crate) async fn read(&mut self, question: &Question) -> Result<Bytes, Failure> {
+        let body = self.send(question).await?.collect().await;
+        Ok(body
+            .map_err(|error| Failure::connection(&question.path, error))?
+            .to_bytes())
     }
 }
 
-/// CPU time and time of one batch of requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cost {
-    /// CPU of everything in this process but the calling thread, which is the client.
-    pub(crate) server_cpu: Duration,
-    pub(crate) wall: Duration,
-}
-
-/// Starts a measurement; call the result to end it. Both on the client's thread.
-pub(crate) fn stopwatch() -> impl FnOnce() -> Cost {
-    let now = || {
-        let read = |clock| {
-            let time = clock_gettime(clock);
-            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-        };
-        (
-            read(ClockId::ProcessCPUTime).saturating_sub(read(ClockId::ThreadCPUTime)),
-            Instant::now(),
-        )
-    };
-    let (cpu, begun) = now();
-    move || {
-        let (cpu_end, end) = now();
-        Cost {
-            server_cpu: cpu_end.saturating_sub(cpu),
-            wall: end - begun,
+/// Reads a body to its end; returns its bytes.
+pub(crate) async fn drain(mut body: hyper::body::Incoming, path: &str) -> Result<u64, Failure> {
+    let mut len = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::connection(path, error))?;
+        if let Ok(data) = frame.into_data() {
+            len += data.len() as u64;
         }
     }
+    Ok(len)
 }

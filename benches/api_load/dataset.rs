@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
 use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Context, Resource};
-use flatkube::store::{Change, Durability, Options, Precondition, Range, Run, Selection, Store, Write};
+use flatkube::store::{Change, Durability, Options, Precondition, Store, Write};
 use serde_json::{Value, json};
 
 use crate::client::{TOKEN, Target, client_tls};
@@ -19,6 +19,9 @@ const CREATED_S: i64 = 1_767_323_045;
 /// Namespaces that ConfigMaps are spread over.
 const NAMESPACES: usize = 16;
 
+/// The file of tokens in a server's directory.
+const TOKENS: &str = "tokens.csv";
+
 /// A server with its own runtime.
 pub(crate) struct Served {
     pub(crate) target: Target,
@@ -26,7 +29,8 @@ pub(crate) struct Served {
     pub(crate) store: Arc<Store>,
     server: Option<Server>,
     runtime: tokio::runtime::Runtime,
-    _directory: tempfile::TempDir,
+    durability: Durability,
+    directory: tempfile::TempDir,
 }
 
 impl Served {
@@ -36,23 +40,42 @@ impl Served {
             .prefix("api-load-")
             .tempdir_in(base())
             .expect("a directory");
+        let tokens = format!("{TOKEN},bench,1,system:masters\n");
+        std::fs::write(directory.path().join(TOKENS), tokens).expect("a file");
+        Self::open(directory, durability, background)
+    }
+
+    /// Ends the server, calls `between`, and starts another one on the same directory, on other ports.
+    pub(crate) fn restart(mut self, background: bool, between: impl FnOnce(&Path)) -> Self {
+        self.stop();
+        let durability = self.durability;
+        let empty = tempfile::tempdir_in(base()).expect("a directory");
+        let directory = std::mem::replace(&mut self.directory, empty);
+        drop(self);
+        between(directory.path());
+        Self::open(directory, durability, background)
+    }
+
+    fn open(directory: tempfile::TempDir, durability: Durability, background: bool) -> Self {
         let data_dir = directory.path().join("data");
-        let tokens = directory.path().join("tokens.csv");
-        std::fs::write(&tokens, format!("{TOKEN},bench,1,system:masters\n")).expect("a file");
         let loopback = ([127, 0, 0, 1], 0).into();
         let config = ServerConfig {
             data_dir: data_dir.clone(),
             bind: loopback,
             http_bind: Some(loopback),
-            token_auth_file: Some(tokens),
+            token_auth_file: Some(directory.path().join(TOKENS)),
             store: Options {
                 durability,
                 background,
                 ..Options::default()
             },
             controllers: false,
-            compress: Compress::default(),
-            limits: Limits::default(),
+            compress: Compress::Always,
+            limits: Limits {
+                // The client's connections are not driven between scenarios, so none of them says goodbye.
+                drain: Duration::from_millis(50),
+                ..Limits::default()
+            },
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
@@ -70,8 +93,16 @@ impl Served {
             data_dir,
             server: Some(server),
             runtime,
-            _directory: directory,
+            durability,
+            directory,
         }
+    }
+
+    fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+        self.store.close();
     }
 
     /// Moves everything onto shelves. For servers without background.
@@ -81,12 +112,18 @@ impl Served {
 
     /// `objects` ConfigMaps of about 1.4 KB; `picked` of them, evenly spread, carry `pick=yes`.
     pub(crate) fn fill_config_maps(&self, objects: usize, picked: usize) {
-        self.fill((0..objects).map(move |n| config_map(n, n % (objects / picked) == 0)));
+        self.fill((0..objects).map(move |n| config_map(n, is_picked(n, objects, picked))));
     }
 
     /// `objects` Pods of about 3.5 KB in 20 namespaces; `picked` of them, evenly spread, carry `pick=yes`.
     pub(crate) fn fill_pods(&self, objects: usize, picked: usize) {
-        self.fill((0..objects).map(move |n| pod(n, n % (objects / picked) == 0)));
+        self.fill((0..objects).map(move |n| pod(n, is_picked(n, objects, picked))));
+    }
+
+    /// The namespaces that seeded objects go into; those that are there are written anew.
+    pub(crate) fn make_namespaces(&self, count: u32) {
+        let resource = resources::find("", "v1", "namespaces").expect("a built-in resource");
+        self.fill((0..count).map(|number| (resource, prepared(resource, objects::namespace(number)))));
     }
 
     /// Writes objects through the store, past HTTP and admission.
@@ -105,40 +142,21 @@ impl Served {
             }
         });
     }
-
-    /// Slices of this server's shelves, `len` bytes together: the body of a limit that answers from mapped files.
-    pub(crate) fn mapped(&self, resource: &str, mut len: usize) -> Vec<Bytes> {
-        let mut slices = Vec::new();
-        while len > 0 {
-            let view = self.store.view();
-            let mut listing = view.list(resource, Range::default(), &Selection::all());
-            let before = len;
-            while len > 0
-                && let Some(run) = listing.next(usize::MAX).expect("intact bytes")
-            {
-                let Run::Shelved(run) = run else { continue };
-                let mut slice = run.json().expect("intact bytes");
-                slice.truncate(len);
-                len -= slice.len();
-                slices.push(slice);
-            }
-            assert!(len < before, "{resource} are not shelved");
-        }
-        slices
-    }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            self.runtime.block_on(server.stop());
-        }
-        self.store.close();
+        self.stop();
     }
 }
 
+/// Whether the object with the number `n` carries `pick=yes`: `picked` of `objects` do, evenly spread.
+pub(crate) fn is_picked(n: usize, objects: usize, picked: usize) -> bool {
+    n.is_multiple_of(objects / picked) && n / (objects / picked) < picked
+}
+
 /// On the disk of the build, not in memory.
-fn base() -> &'static Path {
+pub(crate) fn base() -> &'static Path {
     let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::create_dir_all(base).expect("a directory");
     base
@@ -198,6 +216,41 @@ pub(crate) fn pod(n: usize, picked: bool) -> (&'static Resource, Value) {
     object["status"] = status["status"].clone();
     resources::canonicalize(pods(), &mut object);
     (pods(), object)
+}
+
+/// A release as Helm 3 keeps it: a Secret with the labels that Helm selects by, and a payload of `len` bytes.
+pub(crate) fn release(n: usize, len: usize) -> (&'static Resource, Value) {
+    let resource = resources::find("", "v1", "secrets").expect("a built-in resource");
+    let payload = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, vec![b'x'; len * 3 / 4]);
+    let object = json!({
+        "metadata": {
+            "name": format!("sh.helm.release.v1.release-{n:04}.v1"),
+            "namespace": "default",
+            "labels": {"owner": "helm", "name": format!("release-{n:04}"), "status": "deployed", "version": "1"},
+        },
+        "type": "helm.sh/release.v1",
+        "data": {"release": payload},
+    });
+    (resource, prepared(resource, object))
+}
+
+/// The name of a node that a Lease belongs to.
+pub(crate) fn node_name(n: usize) -> String {
+    format!("node-{n:05}")
+}
+
+/// The heartbeat of a node.
+pub(crate) fn lease(n: usize) -> (&'static Resource, Value) {
+    let resource = resources::find("coordination.k8s.io", "v1", "leases").expect("a built-in resource");
+    let object = json!({
+        "metadata": {"name": node_name(n), "namespace": "kube-node-lease"},
+        "spec": {
+            "holderIdentity": node_name(n),
+            "leaseDurationSeconds": 40,
+            "renewTime": "2026-01-02T03:04:05.000000Z",
+        },
+    });
+    (resource, prepared(resource, object))
 }
 
 fn prepared(resource: &'static Resource, mut object: Value) -> Value {

@@ -1,192 +1,146 @@
-//! Rounds in which the server and the limit take turns, so that whatever else the machine does meets both alike.
+//! Runs and rounds. In a round the server and the limit take turns, so that whatever else the machine does meets both
+//! alike; of a run's rounds the median counts; of the runs the median of each figure by itself.
 
-use std::time::{Duration, Instant};
+use crate::failure::Failure;
+use crate::report::{Figures, Histogram, Latency, Row};
+use crate::scenario::{Batch, Running, Scenario};
+use crate::stage::Effort;
 
-use bytes::Bytes;
-
-use crate::client::{Client, Cost, Question, Target, Transport, stopwatch};
-use crate::report::{Latency, Row};
-
-/// Time that a half round (server or limit) should take.
-const HALF_ROUND: Duration = Duration::from_millis(120);
-/// Fewest requests of a half round.
-const REQUESTS_MIN: usize = 3;
-
-/// How much is measured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
-    /// Rounds; the median of each figure is reported.
-    pub(crate) rounds: usize,
-}
-
-/// A group of connections to one server, driven from the calling thread.
-pub(crate) struct Load {
-    clients: Vec<Client>,
-}
-
-impl Load {
-    pub(crate) async fn connect(target: &Target, transport: Transport, clients: usize) -> Self {
-        let mut connected = Vec::with_capacity(clients);
-        for _ in 0..clients {
-            connected.push(Client::connect(target, transport).await);
-        }
-        Self { clients: connected }
+/// Measures a scenario that is open. The first row is the scenario's, parts follow.
+pub(crate) fn measure(scenario: &Scenario, running: &mut dyn Running, effort: Effort) -> Result<Vec<Row>, Failure> {
+    let rounds = if scenario.sets.lone_round { 1 } else { effort.rounds };
+    if effort.warm {
+        running.ours()?;
+        running.limit()?;
     }
-
-    pub(crate) fn first(&mut self) -> &mut Client {
-        &mut self.clients[0]
-    }
-
-    /// Asks `requests` times in all, every connection one question after the other.
-    pub(crate) async fn run(&mut self, requests: usize, question: impl Fn(usize) -> Question) -> Batch {
-        let connections = self.clients.len();
-        let next = std::cell::Cell::new(0);
-        let mut batch = Batch::default();
-        let stop = stopwatch();
-        let jobs = self.clients.iter_mut().map(|client| {
-            let (next, question) = (&next, &question);
-            async move {
-                let mut took = Vec::with_capacity(requests / connections + 1);
-                let mut bytes = 0;
-                while next.get() < requests {
-                    let number = next.get();
-                    next.set(number + 1);
-                    let question = question(number);
-                    let begun = Instant::now();
-                    bytes += client.ask(&question).await;
-                    took.push(begun.elapsed());
+    let mut runs = Vec::new();
+    let mut syncs = Vec::new();
+    let mut private_bytes = Vec::new();
+    let mut is_mixed = false;
+    let mut parts: Vec<(&'static str, Vec<Vec<Batch>>)> = Vec::new();
+    for run in 0..effort.runs {
+        let mut ours = Vec::new();
+        let mut limit = Vec::new();
+        for round in 0..rounds {
+            // Who goes first changes, so that neither always runs in the other's caches.
+            for turn in 0..2 {
+                if (round + run + turn) % 2 == 0 {
+                    limit.extend(running.limit()?);
+                } else {
+                    let round = running.ours()?;
+                    syncs.extend(round.syncs);
+                    is_mixed |= round.is_mixed;
+                    private_bytes.extend(round.private_bytes);
+                    for (name, batch) in round.parts {
+                        let at = parts.iter().position(|(part, _)| *part == name).unwrap_or_else(|| {
+                            parts.push((name, Vec::new()));
+                            parts.len() - 1
+                        });
+                        let runs_of_part = &mut parts[at].1;
+                        runs_of_part.resize_with(run + 1, Vec::new);
+                        runs_of_part[run].push(batch);
+                    }
+                    ours.push(round.whole);
                 }
-                (took, bytes)
-            }
-        });
-        for (took, bytes) in futures_util::future::join_all(jobs).await {
-            batch.took.extend(took);
-            batch.bytes += bytes;
-        }
-        batch.cost = stop();
-        batch
-    }
-}
-
-/// What one batch of requests took.
-#[derive(Default)]
-pub(crate) struct Batch {
-    pub(crate) took: Vec<Duration>,
-    pub(crate) bytes: u64,
-    pub(crate) cost: Cost,
-}
-
-impl Batch {
-    pub(crate) fn cpu_us(&self) -> f64 {
-        self.cost.server_cpu.as_secs_f64() * 1e6 / self.took.len() as f64
-    }
-
-    pub(crate) fn rate(&self) -> f64 {
-        self.took.len() as f64 / self.cost.wall.as_secs_f64()
-    }
-}
-
-/// Measures a question against the limit that answers `limit_body`. `check` judges a whole answer before anything is timed.
-pub(crate) async fn read(
-    name: &str,
-    sides: Sides<'_>,
-    clients: usize,
-    question: &Question,
-    check: impl Fn(&[u8]),
-) -> Row {
-    let Sides {
-        server,
-        limit,
-        transport,
-        effort,
-        ..
-    } = sides;
-    let mut ours = Load::connect(server, transport, clients).await;
-    let body = ours.first().read(question).await;
-    check(&body);
-    let bytes = body.len();
-    drop(body);
-    limit.set_body(sides_body(bytes, &sides));
-    let mut bare = Load::connect(&limit.target, transport, clients).await;
-    assert_eq!(bare.first().ask(question).await, bytes as u64);
-
-    let requests = calibrate(&mut ours, question).await;
-    let (mut us, mut them) = (Vec::new(), Vec::new());
-    for round in 0..effort.rounds {
-        // Who goes first changes, so that neither always runs in the other's caches.
-        for turn in 0..2 {
-            if (round + turn) % 2 == 0 {
-                them.push(bare.run(requests, |_| question.clone()).await);
-            } else {
-                us.push(ours.run(requests, |_| question.clone()).await);
             }
         }
+        runs.push(Run { ours, limit });
     }
-    for batch in us.iter().chain(&them) {
-        assert_eq!(
-            batch.bytes,
-            (bytes * requests) as u64,
-            "{name}: an answer of another length"
-        );
+    let mut row = whole(scenario, &runs);
+    row.fdatasync = (!syncs.is_empty()).then(|| Latency::of(syncs.into_iter()));
+    row.private_bytes = (!private_bytes.is_empty()).then(|| median(private_bytes.into_iter()));
+    if is_mixed {
+        leave_out_cpu(&mut row);
     }
+    let mut rows = vec![row];
+    for (name, runs) in parts {
+        let runs: Vec<_> = runs
+            .into_iter()
+            .map(|ours| Run {
+                ours,
+                limit: Vec::new(),
+            })
+            .collect();
+        let mut row = whole(scenario, &runs);
+        row.key = scenario.key.part(name);
+        leave_out_cpu(&mut row);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn leave_out_cpu(row: &mut Row) {
+    row.figures.cpu_us = None;
+    row.figures.allocations = None;
+    row.figures.allocated_bytes = None;
+}
+
+/// Rounds, each against the server and, where there is one, the limit.
+struct Run {
+    ours: Vec<Batch>,
+    limit: Vec<Batch>,
+}
+
+fn whole(scenario: &Scenario, runs: &[Run]) -> Row {
+    let batches = || runs.iter().flat_map(|run| &run.ours);
+    let has_limit = runs.iter().all(|run| !run.limit.is_empty());
+    let paired = |share: fn(&Batch, &Batch) -> f64| {
+        has_limit.then(|| {
+            median(
+                runs.iter()
+                    .map(|run| median(run.ours.iter().zip(&run.limit).map(|(ours, limit)| share(ours, limit)))),
+            )
+        })
+    };
     Row {
-        name: name.to_owned(),
-        transport: transport.name().to_owned(),
-        clients,
-        requests: requests * effort.rounds,
-        bytes: bytes as u64,
-        rate: median(us.iter().map(Batch::rate)),
-        latency: Latency::of(us.iter().flat_map(|batch| batch.took.iter().copied())),
-        cpu_us: median(us.iter().map(Batch::cpu_us)),
-        limit_rate: Some(median(them.iter().map(Batch::rate))),
-        limit_latency: Some(Latency::of(them.iter().flat_map(|batch| batch.took.iter().copied()))),
-        limit_cpu_us: Some(median(them.iter().map(Batch::cpu_us))),
-        cpu_share: Some(median(
-            us.iter().zip(&them).map(|(us, them)| them.cpu_us() / us.cpu_us()),
-        )),
-        rate_share: Some(median(us.iter().zip(&them).map(|(us, them)| us.rate() / them.rate()))),
+        key: scenario.key.clone(),
+        clients: scenario.clients,
+        requests: batches().map(|batch| batch.took.len()).sum(),
+        bytes: median(batches().map(Batch::bytes_each)) as u64,
+        figures: figures(runs.iter().map(|run| run.ours.as_slice())),
+        histogram: Histogram::of(batches().flat_map(|batch| batch.took.iter().copied())),
+        limit: has_limit.then(|| figures(runs.iter().map(|run| run.limit.as_slice()))),
+        cpu_share: paired(|ours, limit| limit.cpu_us() / ours.cpu_us()),
+        rate_share: paired(|ours, limit| ours.rate() / limit.rate()),
         fdatasync: None,
+        private_bytes: None,
     }
 }
 
-/// What a measurement stands between.
-#[derive(Clone, Copy)]
-pub(crate) struct Sides<'a> {
-    pub(crate) server: &'a Target,
-    pub(crate) limit: &'a crate::limit::Limit,
-    pub(crate) transport: Transport,
-    pub(crate) effort: Effort,
-    /// Makes a body of so many bytes out of mapped slices.
-    pub(crate) mapped: &'a dyn Fn(usize) -> Vec<Bytes>,
-}
-
-/// Bodies from this size on are answered by the limit from mapped files, smaller ones from memory.
-const MAPPED_LEN_MIN: usize = 256 * 1024;
-
-fn sides_body(len: usize, sides: &Sides<'_>) -> Vec<Bytes> {
-    if len < MAPPED_LEN_MIN {
-        vec![Bytes::from(vec![b'x'; len])]
-    } else {
-        (sides.mapped)(len)
+/// The median over runs of each figure by itself.
+fn figures<'a>(runs: impl Iterator<Item = &'a [Batch]>) -> Figures {
+    let runs: Vec<Figures> = runs.map(of_run).collect();
+    let middle = |figure: fn(&Figures) -> Option<f64>| median(runs.iter().filter_map(figure));
+    Figures {
+        rate: middle(|run| Some(run.rate)),
+        latency: Latency {
+            p50_us: middle(|run| Some(run.latency.p50_us)),
+            p90_us: middle(|run| Some(run.latency.p90_us)),
+            p99_us: middle(|run| Some(run.latency.p99_us)),
+        },
+        cpu_us: Some(middle(|run| run.cpu_us)),
+        allocations: Some(middle(|run| run.allocations)),
+        allocated_bytes: Some(middle(|run| run.allocated_bytes)),
     }
 }
 
-/// How many requests take about [`HALF_ROUND`]; warms up on the way.
-async fn calibrate(load: &mut Load, question: &Question) -> usize {
-    let mut requests = REQUESTS_MIN.max(load.clients.len());
-    loop {
-        let batch = load.run(requests, |_| question.clone()).await;
-        if batch.cost.wall >= HALF_ROUND / 4 {
-            let scaled = requests as f64 * HALF_ROUND.as_secs_f64() / batch.cost.wall.as_secs_f64();
-            return (scaled as usize).max(REQUESTS_MIN).max(load.clients.len());
-        }
-        requests *= 4;
+fn of_run(batches: &[Batch]) -> Figures {
+    Figures {
+        rate: median(batches.iter().map(Batch::rate)),
+        latency: Latency::of(batches.iter().flat_map(|batch| batch.took.iter().copied())),
+        cpu_us: Some(median(batches.iter().map(Batch::cpu_us))),
+        allocations: Some(median(batches.iter().map(Batch::allocations))),
+        allocated_bytes: Some(median(batches.iter().map(Batch::allocated_bytes))),
     }
 }
 
-/// The middle one.
+/// The middle one, or the mean of the two in the middle.
 pub(crate) fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+    match figures.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => figures[len / 2],
+        len => f64::midpoint(figures[len / 2 - 1], figures[len / 2]),
+    }
 }
