@@ -27,7 +27,7 @@ pub(crate) const NAMESPACES: u32 = 20;
 /// Requests of one writer alone in a round.
 pub(crate) const LONE: usize = 50;
 /// Requests of many writers in a round.
-const MANY: usize = 1_000;
+const MANY: usize = 500;
 /// Bare syncs before a round.
 const SYNCS: usize = 20;
 
