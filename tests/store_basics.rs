@@ -4,7 +4,7 @@ mod store_toy;
 
 use std::sync::Arc;
 
-use flatkube::store::disk::sim::SimDisk;
+use flatkube::store::disk::sim::{Operation, SimDisk};
 use flatkube::store::disk::{Disk, RealDisk};
 use flatkube::store::{EventKind, HistoryError, OpenError, Options, Precondition, Range, Selection, Store, WriteError};
 use store_toy::{Toy, delete, list, options, put, runtime};
@@ -241,7 +241,7 @@ fn a_failed_sync_is_never_followed_by_an_acknowledgement() {
     let store = open(&disk, &options);
     runtime().block_on(async {
         store.write(put("pods", "a/b", "1", Precondition::Any)).await.unwrap();
-        disk.fail_sync_at(1);
+        disk.fail(Operation::SyncData, 1);
         let error = store
             .write(put("pods", "a/c", "1", Precondition::Any))
             .await

@@ -11,7 +11,7 @@ mod store_toy;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use flatkube::store::disk::sim::SimDisk;
+use flatkube::store::disk::sim::{Operation, SimDisk};
 use flatkube::store::{Durability, Options, Precondition, Store};
 use proptest::prelude::*;
 use store_toy::model::{Model, Step};
@@ -297,8 +297,8 @@ fn a_crash_during_recovery_is_survived() {
 #[test]
 fn a_disk_that_lies_is_found_out() {
     for plant in [
-        |disk: &SimDisk| disk.skip_sync_data(true),
-        |disk: &SimDisk| disk.skip_sync_dir(true),
+        |disk: &SimDisk| disk.lie_about(Operation::SyncData, ""),
+        |disk: &SimDisk| disk.lie_about(Operation::SyncDir, ""),
     ] {
         let found_out = (1..steps_of_the_story()).step_by(11).any(|step| {
             let one = [(story(), step, Survival::Nothing)];

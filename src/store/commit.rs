@@ -35,6 +35,7 @@ use super::log::{Entry, RecordRef};
 use super::manifest::ReplaceError;
 use super::object::Object;
 use super::options::Durability;
+use super::planted::{Planted, is_planted};
 use super::queue::{Answer, Request, Taken};
 use super::rotate::{Active, RotateError, footer_growth};
 use super::shelving;
@@ -131,6 +132,24 @@ impl Committer {
         }
     }
 
+    /// Commits one batch of what waits now, or says of an idle log that it is synced. Whether there was a batch.
+    pub(super) fn run_once(&mut self) -> bool {
+        let mut waiting = VecDeque::new();
+        match self
+            .engine
+            .queue
+            .take_now(self.engine.options.batch_bytes_max, &mut waiting)
+        {
+            Taken::Requests => {
+                self.commit(&mut waiting);
+                return true;
+            }
+            Taken::Idle if self.unmarked() => self.mark(),
+            Taken::Idle | Taken::Closed => {}
+        }
+        false
+    }
+
     fn commit(&mut self, waiting: &mut VecDeque<Request>) {
         while let Some(request) = waiting.pop_front() {
             self.submit(request);
@@ -146,13 +165,15 @@ impl Committer {
                 Ok(staged) => return self.take(request, staged),
                 Err(Refusal::NoRoom { len, delete }) => {
                     self.flush();
-                    match self.rotate(len, delete) {
-                        Err(RotateError::NoSpace) => Refusal::Answer(WriteError::NoSpace),
-                        Err(RotateError::Failed(reason)) => Refusal::Answer(WriteError::Failed(reason)),
-                        Ok(()) => match self.stage(&request) {
-                            Ok(staged) => return self.take(request, staged),
-                            Err(refusal) => refusal,
-                        },
+                    // Revisions of what could not be flushed must not get into a manifest.
+                    let rotated = match self.failed() {
+                        Some(error) => Err(error),
+                        None => self.rotate(len, delete),
+                    };
+                    match rotated.map(|()| self.stage(&request)) {
+                        Err(error) => Refusal::Answer(error),
+                        Ok(Ok(staged)) => return self.take(request, staged),
+                        Ok(Err(refusal)) => refusal,
                     }
                 }
                 Err(refusal) => refusal,
@@ -327,6 +348,10 @@ impl Committer {
             return;
         }
         let result = self.write_and_sync().and_then(|()| self.publish());
+        let result = match result {
+            Ok(()) if is_planted(Planted::PublishBeforeSync) => self.sync(),
+            result => result,
+        };
         self.heads.clear();
         self.staged_footer = 0;
         if self.buffer.capacity() > BUFFER_KEPT {
@@ -381,7 +406,7 @@ impl Committer {
             .file
             .write_at(&self.buffer, self.active.end.into())
             .map_err(|error| engine.fail("write the log", &error))?;
-        if engine.options.durability == Durability::Fsync {
+        if engine.options.durability == Durability::Fsync && !is_planted(Planted::PublishBeforeSync) {
             self.sync()?;
         }
         self.active.end += self.buffer.len() as u32;
@@ -487,7 +512,7 @@ impl Committer {
             synced: self.active.synced,
         };
         let len = frame::encoded_len(&marker);
-        if !self.active.has_room(len, 0) {
+        if !self.active.has_room_for_marker(len) {
             self.active.marked = self.active.synced;
             return Ok(());
         }
@@ -502,7 +527,7 @@ impl Committer {
     }
 
     /// The end in order: everything synced, a marker, the manifest says clean.
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         if self.engine.failure().is_none() {
             // A failure was told by the hook.
             let _ = self.end_in_order();
@@ -545,16 +570,20 @@ impl Committer {
     }
 
     /// Seals the segment in use and goes on in a new one with room for `len` bytes.
-    fn rotate(&mut self, len: usize, delete: bool) -> Result<(), RotateError> {
+    fn rotate(&mut self, len: usize, delete: bool) -> Result<(), WriteError> {
         debug_assert!(self.staged.is_empty());
-        super::rotate::rotate(
+        let rotated = super::rotate::rotate(
             &self.engine,
             &mut self.active,
             &mut self.spare,
             self.revision,
             len,
             delete,
-        )?;
+        );
+        rotated.map_err(|error| match error {
+            RotateError::NoSpace => WriteError::NoSpace,
+            RotateError::Failed(reason) => WriteError::Failed(reason),
+        })?;
         self.crc = self.active.crc;
         Ok(())
     }

@@ -38,6 +38,7 @@ mod map;
 mod object;
 mod options;
 mod past;
+pub mod planted;
 mod postings;
 mod queue;
 #[cfg(test)]
@@ -57,7 +58,7 @@ mod tree;
 mod view;
 mod write;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
@@ -91,6 +92,8 @@ pub struct Store {
     archiver: Arc<dyn Archiver>,
     /// Held by the shelving thread, if there is one.
     shelver: Arc<Mutex<Shelver>>,
+    /// Without a thread for it.
+    committer: Mutex<Option<Committer>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The lock of the directory; released when the threads have ended.
     lock: Mutex<Option<Box<dyn Send + Sync>>>,
@@ -120,7 +123,13 @@ impl Store {
             revision,
         } = recovery::recover(disk.clone(), options)?;
         let committer = Committer::new(engine.clone(), active, spare, revision);
-        let mut threads = vec![spawn("committer", &disk, &engine, move || committer.run())?];
+        let mut threads = Vec::new();
+        let committer = if engine.options.committer_thread {
+            threads.push(spawn("committer", &disk, &engine, move || committer.run())?);
+            None
+        } else {
+            Some(committer)
+        };
         let shelver = Arc::new(Mutex::new(Shelver::new(engine.clone(), archiver.clone())));
         if engine.options.background {
             let shelver = shelver.clone();
@@ -132,6 +141,7 @@ impl Store {
             engine,
             archiver,
             shelver,
+            committer: Mutex::new(committer),
             threads,
             lock,
         }))
@@ -206,7 +216,21 @@ impl Store {
             // A thread that panicked has told so on stderr.
             let _ = thread.join();
         }
+        if let Some(mut committer) = self.by_hand().take() {
+            while committer.run_once() {}
+            committer.finish();
+        }
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn by_hand(&self) -> MutexGuard<'_, Option<Committer>> {
+        self.committer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does now what the committer's thread would do next: commits one batch of what waits (`true`), or, if nothing waits,
+    /// marks the end of the log as synced. For stores without [`Options::committer_thread`]; does nothing for others.
+    pub fn commit(&self) -> bool {
+        self.by_hand().as_mut().is_some_and(Committer::run_once)
     }
 
     /// Does now what the background thread would do: shelves what is due (everything, if `all`), retires old segments. For

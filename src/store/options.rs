@@ -52,6 +52,9 @@ pub struct Options {
     pub idle_marker: Duration,
     /// Shelve and retire on a thread of its own. `false`: only when [`Store::maintain`](super::Store::maintain) is called.
     pub background: bool,
+    /// Commit on a thread of its own. `false`: only when [`Store::commit`](super::Store::commit) is called, so that a
+    /// simulation decides what happens in which order.
+    pub committer_thread: bool,
     /// What to do when the disk failed. The default aborts the process: its memory may hold what the disk does not.
     pub on_fatal: OnFatal,
 }
@@ -74,6 +77,7 @@ impl Default for Options {
             batch_bytes_max: 4 << 20,
             idle_marker: Duration::from_millis(10),
             background: true,
+            committer_thread: true,
             on_fatal: Arc::new(|reason| {
                 tracing::error!(
                     reason,

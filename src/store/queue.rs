@@ -45,6 +45,19 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    fn give(&mut self, bytes_max: usize, into: &mut VecDeque<Request>) {
+        let mut bytes = 0;
+        while let Some(request) = self.waiting.front() {
+            bytes += request.bytes;
+            if bytes > bytes_max && !into.is_empty() {
+                break;
+            }
+            into.extend(self.waiting.pop_front());
+        }
+    }
+}
+
 impl Queue {
     pub(super) fn new(bytes_max: usize) -> Queue {
         let room_max = u32::try_from(bytes_max >> 10)
@@ -119,14 +132,17 @@ impl Queue {
                 }
             };
         }
-        let mut bytes = 0;
-        while let Some(request) = state.waiting.front() {
-            bytes += request.bytes;
-            if bytes > bytes_max && !into.is_empty() {
-                break;
-            }
-            into.extend(state.waiting.pop_front());
+        state.give(bytes_max, into);
+        Taken::Requests
+    }
+
+    /// [`Queue::take`] without waiting.
+    pub(super) fn take_now(&self, bytes_max: usize, into: &mut VecDeque<Request>) -> Taken {
+        let mut state = self.lock();
+        if state.waiting.is_empty() {
+            return if state.closed { Taken::Closed } else { Taken::Idle };
         }
+        state.give(bytes_max, into);
         Taken::Requests
     }
 

@@ -10,9 +10,12 @@
 //! - *Cleanly* (zeroes behind the last record, or the start of a footer): it goes on in place, or is sealed there.
 //! - *Torn* (an invalid record that nothing calls synced): the bytes from there on are kept in a file of their own, the
 //!   segment is sealed at the cut, and the log goes on in a new one. Nothing is ever appended behind a cut.
-//! - *Corrupt* (an invalid record below a synced position): refused. Nothing is changed.
+//! - *Corrupt* (an invalid record below a synced position, or an end below the revision that the manifest knows):
+//!   refused. Nothing is changed.
 //!
-//! What is replayed is synced before it is served: it may have reached the page cache only.
+//! What is replayed and was not proven synced is written again and synced before it is served: it may have reached the page
+//! cache only, and after a sync that failed the cache takes pages for clean that the device does not have, so that a second
+//! sync alone would succeed and do nothing.
 //!
 //! A crash during recovery is safe: until the manifest is replaced the directory means what it meant before, and the
 //! file with the cut bytes is made anew.
@@ -21,7 +24,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use flatkube_format::frame::{Kind, Seed};
+use flatkube_format::frame::{self, Kind, Seed};
 use flatkube_format::manifest::{self, Manifest, SegmentEntry};
 use flatkube_format::segment::{self, Scan, Verdict, namespace_crc};
 use flatkube_format::{FormatError, Reason};
@@ -35,6 +38,7 @@ use super::log::{Entry, EntryList, Log, RecordRef};
 use super::manifest::{ManifestFile, ReplaceError, is_no_space, load};
 use super::map::Map;
 use super::options::{Durability, Options};
+use super::planted::{Planted, is_planted};
 use super::resource_view::ResourceView;
 use super::rotate::{Active, initialize, open_sealed, write_footer};
 use super::segment::Segment;
@@ -287,6 +291,7 @@ impl Recovery {
             ends_with_marker = record.kind == Kind::Marker;
         })
         .map_err(damaged)?;
+        let unproven = whole.bytes()[scan.synced.min(scan.end)..scan.end].to_vec();
         drop(whole);
         let map = file.map().map_err(failed(disk, "map it", &name))?;
         let shortened = scan.verdict.runs_out() && !lossy;
@@ -298,11 +303,28 @@ impl Recovery {
                 reason,
             }));
         }
+        let reached = scan.last_revision.max(entry.first_revision - 1);
+        if reached < self.manifest.revision && entry.sealed.is_none() && !self.manifest.durability_os {
+            // The manifest knows of published writes that would lie here.
+            let (at, reason) = match scan.verdict {
+                Verdict::Torn { at, reason, .. } | Verdict::Corrupt { at, reason, .. } => (at, reason),
+                Verdict::Clean => (scan.end, Reason::Magic { part: "record" }),
+            };
+            return Err(damaged(FormatError {
+                offset: at as u64,
+                reason,
+            }));
+        }
         if let Some(sealed) = &entry.sealed
             && scan.end == sealed.end as usize
             && scan.footer_len == Some(sealed.footer_len)
         {
             return seal(map, sealed, true);
+        }
+        if !unproven.is_empty() && !self.manifest.durability_os && !self.manifest.clean {
+            let at = (scan.end - unproven.len()) as u64;
+            file.write_at(&unproven, at)
+                .map_err(failed(disk, "write its end again", &name))?;
         }
         map.publish(scan.end);
         archive::check_records(&map);
@@ -389,11 +411,16 @@ impl Recovery {
         if let Verdict::Torn { at, until, .. } = tail.scan.verdict {
             self.keep_cut_bytes(&tail, at, until)?;
         }
-        let in_place =
-            matches!(tail.scan.verdict, Verdict::Clean) && tail.scan.footer_len.is_none() && !tail.was_sealed;
+        let is_whole = matches!(tail.scan.verdict, Verdict::Clean) || is_planted(Planted::AppendBehindCut);
+        let in_place = is_whole && tail.scan.footer_len.is_none() && !tail.was_sealed;
         if in_place {
             tail.file.sync_data().map_err(failed(disk, "sync it", &name))?;
-            let mut active = Active::new(tail.file, tail.segment, tail.seed, tail.scan.end as u32, tail.scan.crc);
+            let end = match tail.scan.verdict {
+                // Only with the planted bug.
+                Verdict::Torn { until, .. } => until.next_multiple_of(frame::ALIGN),
+                _ => tail.scan.end,
+            };
+            let mut active = Active::new(tail.file, tail.segment, tail.seed, end as u32, tail.scan.crc);
             if !tail.ends_with_marker {
                 active.marked = 0;
             }

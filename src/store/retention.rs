@@ -18,6 +18,7 @@ use super::files;
 use super::log::Log;
 use super::manifest::ReplaceError;
 use super::options::Options;
+use super::planted::{Planted, is_planted};
 use super::recovery::raise_floor;
 use super::segment::Segment;
 use super::shelving::ShelveError;
@@ -56,6 +57,11 @@ fn newest(segment: &Segment) -> impl Iterator<Item = (&str, u64)> {
 
 fn is_shelved(view: &View, name: &str, revision: u64) -> bool {
     view.resource(name).is_some_and(|resource| {
+        let revision = if is_planted(Planted::RetireEarly) {
+            revision - 1
+        } else {
+            revision
+        };
         revision <= resource.shelved_revision || (resource.active.is_empty() && resource.frozen.is_none())
     })
 }

@@ -32,6 +32,8 @@ use super::spare::{Spare, allocate, next_len};
 const FOOTER_HEAD: usize = 256;
 const FOOTER_RESOURCE: usize = 64;
 const FOOTER_ENTRY: usize = 16;
+/// Bytes that a record leaves for the marker behind it, without which damage to it could pass for a torn tail.
+const MARKER: usize = 128;
 
 /// The segment in use, as its one writer knows it.
 pub(super) struct Active {
@@ -66,9 +68,15 @@ impl Active {
         }
     }
 
-    /// Whether `len` bytes fit behind the end, and the footer behind them, which grows by `footer` bytes.
+    /// Whether a record of `len` bytes fits behind the end, a marker behind it, and then the footer, which grows by
+    /// `footer` bytes.
     pub(super) fn has_room(&self, len: usize, footer: usize) -> bool {
-        self.end as usize + len + self.footer + footer <= self.segment.map().capacity()
+        self.end as usize + len + MARKER + self.footer + footer <= self.segment.map().capacity()
+    }
+
+    /// Whether a marker of `len` bytes fits behind the end, and the footer behind it.
+    pub(super) fn has_room_for_marker(&self, len: usize) -> bool {
+        self.end as usize + len + self.footer <= self.segment.map().capacity()
     }
 
     /// Counts a record of `resource` in the footer.
@@ -180,7 +188,7 @@ pub(super) fn rotate(
     let failed = |action: &str, error: &dyn std::fmt::Display| RotateError::Failed(engine.fail(action, error));
     let number = active.seed.segment + 1;
     let capacity = active.segment.map().capacity();
-    let needed = (segment::HEADER_LEN + len + FOOTER_HEAD) as u64;
+    let needed = (segment::HEADER_LEN + len + MARKER + FOOTER_HEAD) as u64;
     let len_new = next_len(&engine.options, capacity).max(needed);
 
     // Space first: until here nothing has changed.

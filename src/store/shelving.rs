@@ -31,6 +31,7 @@ use super::layer::KeyRange;
 use super::listing::Listing;
 use super::manifest::{ReplaceError, is_no_space};
 use super::options::Options;
+use super::planted::{Planted, is_planted};
 use super::resource_view::ResourceView;
 use super::selection::Selection;
 use super::shelf_set::{Part, ShelfSet};
@@ -257,6 +258,12 @@ impl Shelver {
         let mut shelf = ShelfSet::from_parts(parts);
         let entries: Vec<PartEntry> = shelf.parts().iter().map(|part| part.manifest_entry().clone()).collect();
 
+        if is_planted(Planted::RemoveBeforeManifest) {
+            let old = resource.shelf.parts().iter();
+            let old: Vec<PartEntry> = old.map(|part| part.manifest_entry().clone()).collect();
+            self.remove_replaced(&old, &entries);
+        }
+
         // What was written meanwhile, but for the last moments, is marked outside the working view's lock.
         let now = engine.view();
         if let Some(resource) = now.resource(name) {
@@ -304,16 +311,22 @@ impl Shelver {
         drop(manifest);
         self.frozen.remove(name);
 
-        for part in replaced
-            .iter()
-            .filter(|part| !entries.iter().any(|entry| entry.file == part.file))
-        {
-            if let Err(error) = remove(&*engine.disk, &files::part(part.file)) {
-                tracing::warn!(%error, file = engine.disk.path(&files::part(part.file)), "cannot remove a shelf part");
-            }
-        }
+        self.remove_replaced(&replaced, &entries);
         Counters::add(&engine.counters.shelvings, 1);
         Ok(())
+    }
+
+    /// Removes the parts that are not in use any more.
+    fn remove_replaced(&self, replaced: &[PartEntry], in_use: &[PartEntry]) {
+        let disk = &*self.engine.disk;
+        for part in replaced
+            .iter()
+            .filter(|part| !in_use.iter().any(|entry| entry.file == part.file))
+        {
+            if let Err(error) = remove(disk, &files::part(part.file)) {
+                tracing::warn!(%error, file = disk.path(&files::part(part.file)), "cannot remove a shelf part");
+            }
+        }
     }
 
     /// Closes the active delta, unless a frozen one is still there from a try before. Gives what is to be written down, and

@@ -1,0 +1,43 @@
+//! Bugs that can be planted, to see that the simulation (`examples/simulate`) finds them.
+//!
+//! Without cargo's feature `planted` there are none: [`is_planted`] is the constant `false`.
+
+#![cfg_attr(not(feature = "planted"), allow(dead_code, reason = "nothing can be planted"))]
+
+#[cfg(feature = "planted")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A wrong way to do one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Planted {
+    /// The checksums of a shelf's blocks are not looked at.
+    SkipBlockChecksum = 1,
+    /// The parts that a new shelf replaces are removed before the manifest names the new ones.
+    RemoveBeforeManifest = 2,
+    /// After a torn tail the log goes on in place, behind the cut.
+    AppendBehindCut = 3,
+    /// A segment counts as shelved although its last record is not.
+    RetireEarly = 4,
+    /// Writes can be read before they are synced.
+    PublishBeforeSync = 5,
+}
+
+#[cfg(feature = "planted")]
+static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+/// Plants a bug into all stores of this process.
+#[cfg(feature = "planted")]
+pub fn plant(planted: Planted) {
+    PLANTED.store(planted as u8, Ordering::Relaxed);
+}
+
+#[cfg(feature = "planted")]
+pub(super) fn is_planted(planted: Planted) -> bool {
+    PLANTED.load(Ordering::Relaxed) == planted as u8
+}
+
+#[cfg(not(feature = "planted"))]
+pub(super) const fn is_planted(_planted: Planted) -> bool {
+    false
+}
