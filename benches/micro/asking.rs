@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use flatkube::api::Stopper;
 use flatkube::api::body::Body;
 use flatkube::api::negotiate::{Answer, Shape};
@@ -49,18 +50,16 @@ impl Asking {
         len
     }
 
-    /// A watch from now on.
-    pub(crate) async fn watch(&self, resource: &'static Resource) -> Body {
-        let now = self.reader.store.view().revision();
-        let info = request(Verb::Watch, resource, &format!("resourceVersion={now}"), Shape::Object);
-        read::watch(&self.reader, &info).await.expect("a watch").into_body()
+    /// The body of a watch.
+    pub(crate) async fn watch(&self, info: &RequestInfo) -> Body {
+        read::watch(&self.reader, info).await.expect("a watch").into_body()
     }
 }
 
-/// The bytes of the next events of a watch.
-pub(crate) async fn event_len(watch: &mut Body) -> usize {
+/// The next events of a watch, as bytes.
+pub(crate) async fn events(watch: &mut Body) -> Bytes {
     let frame = watch.frame().await.expect("a watch goes on").expect("intact bytes");
-    frame.into_data().expect("data").len()
+    frame.into_data().expect("data")
 }
 
 /// A request for a collection.

@@ -50,14 +50,19 @@ impl Opened {
 
 /// Opens the store in a directory.
 pub(crate) fn open(directory: &Path, durability: Durability) -> Arc<Store> {
-    let options = Options {
+    let disk = RealDisk::create(directory).expect("a directory");
+    Store::open(Arc::new(disk), options(durability), Arc::new(KindArchiver)).expect("a store")
+}
+
+/// Nothing is written or shelved that nobody asked for.
+pub(crate) fn options(durability: Durability) -> Options {
+    Options {
         durability,
         background: false,
         shelve_pause: Duration::ZERO,
+        idle_marker: Duration::from_hours(1),
         ..Options::default()
-    };
-    let disk = RealDisk::create(directory).expect("a directory");
-    Store::open(Arc::new(disk), options, Arc::new(KindArchiver)).expect("a store")
+    }
 }
 
 /// One thread: what is spawned runs when it is waited for.

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput};
+use flatkube::api::negotiate::Shape;
+use flatkube::api::request::Verb;
 use flatkube::store::{Change, Durability, Precondition, Prepared, Write};
 
-use crate::asking::{Asking, event_len};
+use crate::asking::{self, Asking, request};
 use crate::opened::Opened;
 use crate::staged::{Stage, Stores};
 use crate::stored::{self, config_maps, pod_place, pods};
@@ -110,8 +112,10 @@ fn fanned_out(criterion: &mut Criterion) {
         let opened = Opened::empty(Durability::Os);
         opened.write(stored::put(config_maps(), &object));
         let asking = Asking::of(&opened.store);
+        let now = format!("resourceVersion={}", opened.store.view().revision());
+        let info = request(Verb::Watch, config_maps(), &now, Shape::Object);
         let mut watches: Vec<_> = (0..WATCHERS)
-            .map(|_| opened.runtime.block_on(asking.watch(config_maps())))
+            .map(|_| opened.runtime.block_on(asking.watch(&info)))
             .collect();
         bencher.iter_batched(
             || stored::put(config_maps(), &object),
@@ -119,7 +123,7 @@ fn fanned_out(criterion: &mut Criterion) {
                 opened.runtime.block_on(async {
                     opened.store.write(write).await.expect("a write");
                     for watch in &mut watches {
-                        assert!(event_len(watch).await > 1_000);
+                        assert!(asking::events(watch).await.len() > 1_000);
                     }
                 });
             },

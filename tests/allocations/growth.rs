@@ -8,9 +8,7 @@ use allocation_counter::{AllocationInfo, measure};
 use flatkube::store::disk::RealDisk;
 use flatkube::store::{Durability, Options, Precondition, Range, Requirement, Selection, Store};
 
-mod store_toy;
-
-use store_toy::{Toy, put};
+use crate::store_toy::{Toy, put};
 
 const FEW: usize = 10_000;
 const MANY: usize = 100_000;

@@ -1,0 +1,148 @@
+//! The steps of a write, and the log.
+
+use flatkube::patch::managed::{self, Request};
+use flatkube::patch::{self, PatchKind};
+use flatkube::resources::{self, Context, Resource};
+use flatkube::schema::{self, Expected, FieldValidation, Schema, Syntax};
+use flatkube::store::{Change, Durability, Precondition, Write};
+use serde_json::{Value, json};
+
+use crate::fixtures::{Data, Fixtures, LOGGED};
+use crate::region::{counted, counted_once};
+use crate::stored::{self, CREATED_S, config_maps, pods};
+use crate::{Counts, Scenario, opened, protobuf};
+
+const NOW: &str = "2026-01-02T03:04:05Z";
+
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let scenario = |name, data, rounds, run| Scenario {
+        name,
+        rounds,
+        counts: Counts::Region,
+        data,
+        run,
+    };
+    vec![
+        scenario("create_pod", Data::Nothing, 10, |_, rounds| {
+            create(pods(), Syntax::Json, &stored::pod_body(7), rounds);
+        }),
+        scenario("create_pod_protobuf", Data::Nothing, 10, |_, rounds| {
+            let sent = serde_json::from_slice(&stored::pod_body(7)).expect("JSON");
+            create(pods(), Syntax::Protobuf, &protobuf::body(&sent), rounds);
+        }),
+        scenario("create_configmap", Data::Nothing, 50, |_, rounds| {
+            create(config_maps(), Syntax::Json, &stored::config_map_body(7), rounds);
+        }),
+        scenario("status_patch_pod", Data::Nothing, 10, status_patch),
+        scenario("sidecar_from_json", Data::Nothing, 50, sidecar),
+        scenario("recover_1000_records", Data::Delta, 1, |fixtures, _| {
+            counted_once(|| {
+                let store = opened::open(&fixtures.delta_folder(), Durability::Os);
+                assert_eq!(store.view().count("pods", None), LOGGED as u64);
+            });
+        }),
+        scenario("shelve_1000", Data::Delta, 1, |fixtures, _| {
+            let store = fixtures.delta();
+            counted_once(|| store.maintain(true));
+            assert_eq!(store.stats().resources[0].delta_entries, 0);
+        }),
+        Scenario {
+            name: "log_create",
+            rounds: 500,
+            counts: Counts::Process,
+            data: Data::Delta,
+            run: log,
+        },
+    ]
+}
+
+/// Decoding, defaults and validation, `managedFields`, encoding: all that a create does before the store.
+fn create(resource: &'static Resource, syntax: Syntax, body: &[u8], rounds: u64) {
+    let expected = Expected {
+        group: resource.group,
+        version: resource.version,
+        kind: resource.kind,
+    };
+    let sent = schema::decode(body, syntax, &expected, FieldValidation::Warn).expect("a valid object");
+    let namespace = sent.value["metadata"]["namespace"].as_str().map(str::to_owned);
+    let context = Context {
+        now_s: CREATED_S,
+        namespace: namespace.as_deref(),
+        name: None,
+    };
+    counted(rounds, || {
+        let decoded = schema::decode(body, syntax, &expected, FieldValidation::Warn);
+        let mut object = decoded.expect("a valid object").value;
+        resources::prepare_create_with(resource, &mut object, &context, |object| {
+            note(resource, None, object, "");
+        })
+        .expect("a valid object");
+        resources::encode(resource, &object).expect("an object");
+    });
+}
+
+fn note(resource: &Resource, live: Option<&Value>, object: &mut Value, subresource: &str) {
+    let schema = Schema::of(resource.group, resource.version, resource.kind).expect("a built-in kind");
+    let request = Request {
+        manager: "kubelet",
+        api_version: "v1",
+        subresource,
+        now: NOW,
+        resets: if subresource.is_empty() { &["status"] } else { &[] },
+    };
+    managed::update(schema, live, object, &request);
+}
+
+/// A kubelet's merge patch of `status`: parsing what is stored, patching, preparing, encoding.
+fn status_patch(_: &Fixtures, rounds: u64) {
+    let resource = pods();
+    let schema = Schema::of("", "v1", "Pod").expect("a built-in kind");
+    let mut pod = stored::pod(7, false);
+    pod["status"] = json!({ "phase": "Pending", "qosClass": "Burstable" });
+    let stored = resources::encode(resource, &pod).expect("an object").json;
+    let patch = stored::pod_status(7);
+    let context = Context {
+        now_s: CREATED_S,
+        namespace: pod["metadata"]["namespace"].as_str(),
+        name: pod["metadata"]["name"].as_str(),
+    };
+    counted(rounds, || {
+        let mut old: Value = serde_json::from_slice(&stored).expect("stored JSON");
+        old["kind"] = json!("Pod");
+        old["apiVersion"] = json!("v1");
+        let patched = patch::apply(PatchKind::Merge, &old, &patch, schema, FieldValidation::Warn);
+        let mut new = patched.expect("it applies").value;
+        resources::prepare_update_with(resource, Some("status"), &old, &mut new, &context, |new| {
+            note(resource, Some(&old), new, "status");
+        })
+        .expect("a valid object");
+        resources::encode(resource, &new).expect("an object");
+    });
+}
+
+fn sidecar(_: &Fixtures, rounds: u64) {
+    let prepared = stored::prepared(pods(), &stored::pod(7, false));
+    let [before, after] = prepared.halves().expect("a place for the revision");
+    let json = [before, b"1234567", after].concat();
+    counted(rounds, || {
+        resources::archive("pods", &json).expect("stored JSON");
+    });
+}
+
+/// Creates, one after the other: queue, record, append, publication, answer; on both threads.
+fn log(fixtures: &Fixtures, rounds: u64) {
+    let (store, runtime) = (fixtures.delta(), opened::runtime());
+    let prepared = stored::prepared(pods(), &stored::pod(7, false));
+    runtime.block_on(async {
+        for number in 0..rounds {
+            let write = Write {
+                resource: "pods".into(),
+                key: format!("namespace/created-{number:06}"),
+                precondition: Precondition::Absent,
+                uid: None,
+                change: Change::Put(prepared.clone()),
+            };
+            store.write(write).await.expect("a write");
+        }
+    });
+}
