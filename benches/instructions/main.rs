@@ -103,7 +103,9 @@ fn main() -> ExitCode {
     let only = arguments.scenario.as_deref().unwrap_or("");
     scenarios.retain(|scenario| scenario.name.contains(only));
     if arguments.list {
-        scenarios.iter().for_each(|scenario| println!("{}", scenario.name));
+        for scenario in &scenarios {
+            println!("{}", scenario.name);
+        }
         return ExitCode::SUCCESS;
     }
     let data = tempfile::Builder::new()

@@ -27,10 +27,10 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let (delta, shelf) = (Data::Delta, Data::Shelf);
     vec![
         scenario("get_delta", delta, 1_000, |fixtures, rounds| {
-            get(&fixtures.delta(), LOGGED, rounds)
+            get(&fixtures.delta(), LOGGED, rounds);
         }),
         scenario("get_shelf", shelf, 1_000, |fixtures, rounds| {
-            get(&fixtures.shelf(), SHELVED, rounds)
+            get(&fixtures.shelf(), SHELVED, rounds);
         }),
         scenario("list_1000_delta", delta, 10, |fixtures, rounds| {
             list(&fixtures.delta(), "", Shape::Object, rounds);

@@ -46,7 +46,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         }),
         scenario("http_table_500", 10, |fixtures, rounds| {
             asked(fixtures, rounds, |client, _| {
-                client.get("/api/v1/pods?limit=500", TABLE)
+                client.get("/api/v1/pods?limit=500", TABLE);
             });
         }),
         scenario("http_create_pod_and_status", 20, |fixtures, rounds| {

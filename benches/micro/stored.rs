@@ -15,7 +15,7 @@ mod objects;
 
 /// Namespaces that objects are spread over.
 pub(crate) const NAMESPACES: u32 = 20;
-/// 2026-01-02T03:04:05Z: when objects were created.
+/// 2026-01-02T03:04:05Z: when the first objects were created; the Pods of each ReplicaSet a minute later than those before.
 pub(crate) const CREATED_S: i64 = 1_767_323_045;
 
 pub(crate) fn pods() -> &'static Resource {
@@ -97,7 +97,7 @@ fn bare_pod(number: usize, picked: bool) -> Value {
 fn created(resource: &'static Resource, mut object: Value, number: usize) -> Value {
     let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
     let context = Context {
-        now_s: CREATED_S,
+        now_s: CREATED_S + number as i64 / 25 * 60,
         namespace: namespace.as_deref(),
         name: None,
     };
