@@ -21,6 +21,8 @@ const DURATION: &str = "apiserver_request_duration_seconds";
 const TOTAL: &str = "apiserver_request_total";
 const INFLIGHT: &str = "apiserver_current_inflight_requests";
 const OBJECTS: &str = "apiserver_storage_objects";
+const ALLOCATOR_LIVE: &str = "flatkube_allocator_live_bytes";
+const ALLOCATOR_RETAINED: &str = "flatkube_allocator_retained_bytes";
 
 /// Figures of the store, read when somebody asks. Counts since the store was opened are gauges here: they are the store's
 /// own counters, not this recorder's.
@@ -50,6 +52,14 @@ const GAUGES: &[(&str, &str)] = &[
     ("flatkube_shelf_parts", "Shelf parts of a resource."),
     ("flatkube_shelf_bytes", "Bytes of a resource's shelf parts."),
     ("flatkube_history_floor", "Newest discarded revision of a resource."),
+    (
+        ALLOCATOR_LIVE,
+        "Bytes that the program has asked for and not given back.",
+    ),
+    (
+        ALLOCATOR_RETAINED,
+        "Bytes that the allocator holds free, for later requests.",
+    ),
 ];
 
 /// Upper bounds of the duration histogram, seconds: upstream's, and finer ones below.
@@ -196,6 +206,8 @@ impl Metrics {
     /// `/metrics`.
     pub(super) fn answer(&self, api: &Api) -> Response {
         self.store_figures(api);
+        #[cfg(target_env = "gnu")]
+        self.allocator_figures();
         let mut response = plain(StatusCode::OK, self.handle.render().into_bytes().into());
         response.headers_mut().insert(
             header::CONTENT_TYPE,
@@ -207,6 +219,32 @@ impl Metrics {
     /// Sets a gauge by its name; for figures that are read when somebody asks.
     fn gauge(&self, name: &'static str, labels: Vec<Label>, value: f64) {
         self.recorder.register_gauge(&key(name, labels), &METADATA).set(value);
+    }
+
+    /// What glibc's malloc says of itself. Chunks in the caches of threads (at most some tens of KiB each) count as live.
+    #[cfg(target_env = "gnu")]
+    fn allocator_figures(&self) {
+        use malloc_info::info::{SystemType, TotalType};
+        let Ok(info) = malloc_info::malloc_info() else {
+            return;
+        };
+        let total = |kind| {
+            info.total
+                .iter()
+                .filter(|total| total.r#type == kind)
+                .map(|total| total.size)
+                .sum::<usize>()
+        };
+        let free = total(TotalType::Fast) + total(TotalType::Rest);
+        let heap: usize = info
+            .system
+            .iter()
+            .filter(|system| system.r#type == SystemType::Current)
+            .map(|system| system.size)
+            .sum();
+        let live = (heap + total(TotalType::Mmap)).saturating_sub(free);
+        self.gauge(ALLOCATOR_LIVE, Vec::new(), live as f64);
+        self.gauge(ALLOCATOR_RETAINED, Vec::new(), free as f64);
     }
 
     fn store_figures(&self, api: &Api) {
