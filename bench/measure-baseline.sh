@@ -214,6 +214,7 @@ seeding() { awk -v name="$1" '$1 == name { print $2 }' "$prepared/seeding"; }
 
 [ "$served_only" = false ] || settle_s=0.2
 prepare
+echo - > "$work/phase"
 say "copying $prepared"
 cp -a --reflink=auto "$prepared/data" "$work/data"
 environment=$(environment)

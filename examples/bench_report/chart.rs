@@ -2,8 +2,12 @@
 
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
+use plotters::coord::combinators::{LogCoord, WithKeyPoints};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
-use plotters::prelude::{Cartesian2d, DrawingArea, IntoDrawingArea as _, IntoFont as _, RGBColor, SVGBackend};
+use plotters::prelude::{
+    BindKeyPoints as _, Cartesian2d, DrawingArea, IntoDrawingArea as _, IntoFont as _, IntoLogRange as _, RGBColor,
+    SVGBackend,
+};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color as _, TRANSPARENT, TextStyle};
 
@@ -64,6 +68,16 @@ pub(crate) fn builder<'a, 'b>(area: &'a Area<'b>, left: u32) -> ChartBuilder<'a,
         .x_label_area_size(46)
         .y_label_area_size(left);
     builder
+}
+
+/// A logarithmic axis with labels at 1, 2 and 5 of each decade.
+pub(crate) fn log_range(range: std::ops::Range<f64>) -> WithKeyPoints<LogCoord<f64>> {
+    let decades = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
+    let points = decades
+        .flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(decade)))
+        .filter(|point| range.contains(point))
+        .collect();
+    range.log_scale().with_key_points(points)
 }
 
 /// Vertical lines at the labels of the x axis, and its description; no y axis.

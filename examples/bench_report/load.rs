@@ -129,7 +129,7 @@ fn latencies(page: &mut Page, transport: &str, rows: &[&Row]) -> Result<(), Fail
     if least >= most {
         return Ok(());
     }
-    let range = (least.max(1.0) * 0.9..most * 1.1).log_scale();
+    let range = chart::log_range(least.max(1.0) * 0.9..most * 1.1);
     let left = least.max(1.0) * 0.9;
     let height = rows.len() as u32 * ROW_PIXELS + 70;
     let colour = transport_colour(transport);
@@ -221,7 +221,7 @@ fn costs(page: &mut Page, rows: &[Row]) -> Result<(), Failure> {
     });
     let svg = chart::draw(520, |area| {
         let x = (fewest as f64 * 0.9..most as f64 * 1.1).log_scale();
-        let y = (least * 0.7..dearest * 1.4).log_scale();
+        let y = chart::log_range(least * 0.7..dearest * 1.4);
         let mut chart = chart::builder(area, 86).build_cartesian_2d(x, y)?;
         chart::full_mesh(
             &mut chart,

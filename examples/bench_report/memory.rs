@@ -1,6 +1,6 @@
 //! Pictures of `measure-baseline.sh`.
 
-use plotters::prelude::{AreaSeries, IntoLogRange as _, LineSeries, PathElement, RGBColor, Rectangle};
+use plotters::prelude::{AreaSeries, LineSeries, PathElement, RGBColor, Rectangle};
 use plotters::style::Color as _;
 use plotters::style::text_anchor::{HPos, VPos};
 
@@ -9,6 +9,9 @@ use super::input::{self, ClientLoad, Failure, Memory, Phase, Sample};
 use super::page::{Page, Table};
 
 const MIB: f64 = 1_048_576.0;
+/// The colour by which [`turned`] knows the names of phases.
+const SLANTED: RGBColor = RGBColor(0x01, 0x02, 0x04);
+
 /// A curve: its colour, what it is called, and where its bytes stand in a sample.
 type Kind = (RGBColor, &'static str, fn(&Sample) -> Option<f64>);
 
@@ -96,9 +99,12 @@ fn over_time(samples: &[Sample], kinds: &[Kind], limit: Option<f64>) -> Result<S
             if at % 2 == 0 {
                 chart.draw_series([Rectangle::new([(from, 0.0), (to, most)], TEXT.mix(0.05).filled())])?;
             }
-            // Slanted, so that short phases do not write over each other.
             let (x, y) = chart.backend_coord(&(f64::midpoint(from, to), most));
-            area.draw_text(&name, &slanted(), (x - 4, y - 8))?;
+            area.draw_text(
+                &name,
+                &chart::text_at(15, HPos::Left, VPos::Bottom).color(&SLANTED),
+                (x - 2, y - 6),
+            )?;
         }
         chart::full_mesh(
             &mut chart,
@@ -110,7 +116,9 @@ fn over_time(samples: &[Sample], kinds: &[Kind], limit: Option<f64>) -> Result<S
                 .iter()
                 .filter_map(|sample| Some((sample.0 as f64 / 1e3, bytes(sample)? / MIB)))
                 .collect();
-            chart.draw_series(AreaSeries::new(points.iter().copied(), 0.0, colour.mix(0.10)))?;
+            if *colour == ORANGE {
+                chart.draw_series(AreaSeries::new(points.iter().copied(), 0.0, colour.mix(0.2)))?;
+            }
             chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
         }
         if let Some(limit) = limit {
@@ -124,35 +132,26 @@ fn over_time(samples: &[Sample], kinds: &[Kind], limit: Option<f64>) -> Result<S
     .map(|svg| turned(&svg))
 }
 
-/// A mark for [`turned`]: no other text has this size.
-const SLANTED_SIZE: i32 = 12;
-
-fn slanted() -> plotters::style::TextStyle<'static> {
-    chart::text_at(SLANTED_SIZE, HPos::Left, VPos::Bottom)
-}
-
-/// Turns the names of phases by 38 degrees about where they begin; plotters knows right angles alone.
+/// Turns the names of phases about where they begin, so that short phases do not write over each other; plotters knows
+/// right angles alone. They are found by their colour.
 fn turned(svg: &str) -> String {
-    let size = format!("font-size=\"{:.4}\"", f64::from(SLANTED_SIZE) / 1.24).replace(".0000", "");
-    svg.lines()
-        .map(|line| {
-            let coordinate = |name: &str| {
-                let rest = &line[line.find(&format!(" {name}=\""))? + name.len() + 3..];
-                rest[..rest.find('"')?].parse::<f64>().ok()
-            };
-            match (
-                line.starts_with("<text") && line.contains(&size),
-                coordinate("x"),
-                coordinate("y"),
-            ) {
-                (true, Some(x), Some(y)) => {
-                    line.replacen("<text", &format!("<text transform=\"rotate(-38 {x} {y})\""), 1)
-                }
-                _ => line.to_owned(),
+    let colour = chart::css(SLANTED);
+    let mut text = String::with_capacity(svg.len());
+    for line in svg.lines() {
+        let coordinate = |name: &str| {
+            let rest = &line[line.find(&format!(" {name}=\""))? + name.len() + 3..];
+            Some(&rest[..rest.find('"')?])
+        };
+        match (line.contains(&colour), coordinate("x"), coordinate("y")) {
+            (true, Some(x), Some(y)) => {
+                let turned = format!("<text transform=\"rotate(-35 {x} {y})\"");
+                text.push_str(&line.replacen("<text", &turned, 1).replace(&colour, "currentColor"));
             }
-        })
-        .collect::<Vec<_>>()
-        .join("\n")
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// Where each phase begins and ends, in seconds.
@@ -237,7 +236,7 @@ fn client_load(page: &mut Page, load: &ClientLoad) -> Result<(), Failure> {
     }
     let svg = chart::draw(400, |area| {
         let mut chart =
-            chart::builder(area, 86).build_cartesian_2d(0.0..100.0, (least * 0.8..most * 1.25).log_scale())?;
+            chart::builder(area, 86).build_cartesian_2d(0.0..100.0, chart::log_range(least * 0.8..most * 1.25))?;
         chart::full_mesh(
             &mut chart,
             ("of 100 requests, so many took", "at most"),

@@ -13,8 +13,8 @@ svg { display: block; width: 100%; height: auto; margin: .5rem 0; }
 details { margin: .5rem 0 1rem; }
 summary { cursor: pointer; font-size: .9rem; opacity: .8; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; margin-top: .5rem; white-space: nowrap; }
-th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
+table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; margin-top: .5rem; white-space: nowrap; }
+th, td { padding: .2rem .55rem; text-align: right; border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); }
 th { font-weight: 600; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 tbody tr:hover { background: color-mix(in srgb, currentColor 6%, transparent); }
