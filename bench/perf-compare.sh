@@ -6,9 +6,10 @@
 #
 # BASE is any commit. It is checked out into a temporary git worktree and its benches/api_load is built; then the two
 # builds take rounds of the same scenarios by turns, a tenth of a second each, on the same machine in the same job
-# (`api_load --against`). Time an operation and CPU an operation may grow by a fifth, p99 by two fifths, both in the median
-# over the rounds of the ratio of each pair and between the better quartiles of both. What seems slower is measured again
-# in fresh processes, and only what was slower both times counts. Takes about two minutes a side beside the builds.
+# (`api_load --against`). Time an operation and CPU an operation may grow by a fifth, p99 by two fifths: in the median over
+# the rounds of the ratio of each pair, between the better quartiles of both, and by half of that in four of five pairs.
+# What seems slower is measured again in fresh processes, and only what was slower both times counts. Takes about two
+# minutes a side beside the builds.
 #
 # --self N compares this tree with itself N times and tells how often that passed: it always should.
 #

@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2_000..))]
     pub(crate) objects: u32,
 
-    /// Only scenarios whose key contains this; may be given more than once
+    /// Only the scenario of this key, or those whose keys contain this; may be given more than once
     #[arg(long, value_name = "PART")]
     pub(crate) scenario: Vec<String>,
 
@@ -149,14 +149,18 @@ pub(crate) enum Set {
 }
 
 impl Arguments {
-    pub(crate) fn wants(&self, scenario: &Scenario) -> bool {
+    /// Whether a scenario is to run. A part that is a whole key of `all` names that one alone.
+    pub(crate) fn wants(&self, scenario: &Scenario, all: &[Scenario]) -> bool {
         let in_set = match self.set() {
             Set::All => true,
             Set::Compare => scenario.sets.compare,
             Set::Quick => scenario.sets.quick,
         };
         let key = scenario.key.to_string();
-        in_set && (self.scenario.is_empty() || self.scenario.iter().any(|part| key.contains(part.as_str())))
+        let names = |part: &String| {
+            key == *part || key.contains(part.as_str()) && all.iter().all(|other| other.key.to_string() != *part)
+        };
+        in_set && (self.scenario.is_empty() || self.scenario.iter().any(names))
     }
 
     fn set(&self) -> Set {

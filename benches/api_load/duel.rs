@@ -1,7 +1,7 @@
 //! Two builds of this program by turns: the other one (*base*) and this one, each in a process of its own, take a round of
 //! the same scenario one after the other, again and again. Whatever else the machine does meets both alike, a tenth of a
-//! second apart. Two estimates are judged, and both have to be worse than the margin: the median over the rounds of the
-//! ratio of each pair, and the ratio of the better quartiles.
+//! second apart. A figure counts as worse when the median over the rounds of the ratio of each pair and the ratio of the
+//! better quartiles are both beyond the margin, and four of five pairs show at least half of it.
 //!
 //! The two halves talk in lines. The driver writes `open KEY`, `round`, `close` to a half's stdin; the half answers each
 //! with a line of JSON.
@@ -202,13 +202,22 @@ impl Met {
         median(self.rounds.iter().map(|round| figure(&round[side])))
     }
 
-    /// Names of the figures that are worse than their margin, whichever way they are looked at. What is truly slower is so in
-    /// pairs and undisturbed; what others on the machine did rarely shows in both.
+    /// Whether at least four of five pairs show at least half of the margin.
+    fn is_steady(&self, figure: fn(&Taken) -> f64, margin: f64) -> bool {
+        let shows = |[base, this]: &&[Taken; 2]| figure(this) / figure(base) - 1.0 > margin / 2.0;
+        self.rounds.iter().filter(shows).count() * 5 >= self.rounds.len() * 4
+    }
+
+    /// Names of the figures that are worse than their margin, whichever way they are looked at: in the middle of the pairs,
+    /// undisturbed, and in nearly all pairs. What is truly slower is so in all three; what others on the machine did
+    /// almost never is.
     fn worse(&self, margins: Margins) -> Vec<&'static str> {
         JUDGED
             .iter()
             .filter(|(_, figure, margin)| {
-                self.ratio(*figure).min(self.undisturbed_ratio(*figure)) - 1.0 > margin(&margins)
+                let margin = margin(&margins);
+                self.ratio(*figure).min(self.undisturbed_ratio(*figure)) - 1.0 > margin
+                    && self.is_steady(*figure, margin)
             })
             .map(|(name, _, _)| *name)
             .collect()

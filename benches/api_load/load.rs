@@ -1,6 +1,7 @@
 //! Many connections that ask at once, and one question held against the limit.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use futures_util::future::try_join_all;
 use crate::client::{Client, Question, Target, Transport, drain};
 use crate::cost::stopwatch;
 use crate::failure::Failure;
+use crate::reads::TABLE;
 use crate::scenario::{Batch, Round, Running};
 use crate::stage::{Stage, Stock};
 
@@ -44,12 +46,12 @@ impl Load {
         &mut self.clients[0]
     }
 
-    /// Asks `requests` times in all, every connection one question after the other. Answers must be of `len` bytes each,
+    /// Asks `requests` times in all, every connection one question after the other. Answers must have a length in `len`,
     /// where that is given.
     pub(crate) async fn run(
         &mut self,
         requests: usize,
-        len: Option<u64>,
+        len: Option<&RangeInclusive<u64>>,
         question: impl Fn(usize) -> Question,
     ) -> Result<Batch, Failure> {
         let connections = self.clients.len();
@@ -80,8 +82,10 @@ impl Load {
                             first + drain(body, &question.path).await?
                         }
                     };
-                    if len.is_some_and(|len| len != received) {
-                        let what = format!("an answer of {received} bytes, not {}", len.unwrap_or_default());
+                    if let Some(len) = len
+                        && !len.contains(&received)
+                    {
+                        let what = format!("an answer of {received} bytes, not {len:?}");
                         return Err(Failure::content(&question.path, what, b""));
                     }
                     bytes += received;
@@ -122,7 +126,7 @@ pub(crate) struct Read {
     stock: Rc<Stock>,
     limit_body: Vec<Bytes>,
     requests: usize,
-    len: u64,
+    len: RangeInclusive<u64>,
 }
 
 /// What a [`Read`] is made of.
@@ -153,6 +157,7 @@ impl Read {
         let body = runtime.block_on(ours.first().read(&question))?;
         check(&body)?;
         let len = body.len() as u64;
+        let slack = if question.accept == TABLE { AGES_LEN_MAX } else { 0 };
         // Not in the runtime: a large body is written to a file that is mapped.
         let limit_body = crate::limit::body_like(&body);
         stock.limit.set_body(limit_body.clone());
@@ -172,7 +177,7 @@ impl Read {
             stock,
             limit_body,
             requests,
-            len,
+            len: len - slack.min(len)..=len + slack,
         })
     }
 }
@@ -180,18 +185,21 @@ impl Read {
 impl Running for Read {
     fn ours(&mut self) -> Result<Round, Failure> {
         let question = &self.question;
-        let round = self.ours.run(self.requests, Some(self.len), |_| question.clone());
+        let round = self.ours.run(self.requests, Some(&self.len), |_| question.clone());
         Ok(self.runtime.block_on(round)?.into())
     }
 
     fn limit(&mut self) -> Result<Option<Batch>, Failure> {
         self.stock.limit.set_body(self.limit_body.clone());
         let question = &self.question;
-        let round = self.limit.run(self.requests, Some(self.len), |_| question.clone());
+        let round = self.limit.run(self.requests, Some(&self.len), |_| question.clone());
         Ok(Some(self.runtime.block_on(round)?))
     }
 }
 
+/// How much longer or shorter a Table gets while it is measured, as ages of what the server itself made pass from `59s` to
+/// `60s` and on; compressed, too. Bytes.
+const AGES_LEN_MAX: u64 = 256;
 /// Fewest requests of a half round.
 const REQUESTS_MIN: usize = 3;
 

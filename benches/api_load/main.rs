@@ -85,7 +85,12 @@ fn main() -> ExitCode {
     all.extend(writes::scenarios(objects));
     all.extend(busy::scenarios(objects));
     all.extend(mixed::scenarios(objects));
-    let scenarios: Vec<_> = all.into_iter().filter(|scenario| arguments.wants(scenario)).collect();
+    let wanted: Vec<_> = all.iter().map(|scenario| arguments.wants(scenario, &all)).collect();
+    let scenarios: Vec<_> = all
+        .into_iter()
+        .zip(wanted)
+        .filter_map(|(scenario, is_wanted)| is_wanted.then_some(scenario))
+        .collect();
     if arguments.list {
         for scenario in &scenarios {
             println!("{:<62} {}", scenario.key.to_string(), scenario.about);
@@ -134,6 +139,9 @@ fn run(scenarios: &[Scenario], stage: &mut Stage) -> Result<Vec<report::Row>, St
 
 /// Writes and compares what was measured.
 fn finish(arguments: &Arguments, figures: &Baseline) -> ExitCode {
+    for line in report::beside_quiet(&figures.rows) {
+        println!("\n{line}");
+    }
     println!("\n{}", figures.environment.line());
     let mut code = ExitCode::SUCCESS;
     let mut tell = |result: Result<(), String>| {

@@ -144,6 +144,19 @@ impl Row {
     }
 }
 
+/// For each scenario that is measured busy and quiet, how much longer its slowest requests take when busy.
+pub(crate) fn beside_quiet(rows: &[Row]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in rows {
+        let quiet = row.key.part("quiet");
+        if let Some(quiet) = rows.iter().find(|other| other.key == quiet) {
+            let times = row.figures.latency.p99_us / quiet.figures.latency.p99_us;
+            lines.push(format!("{}: p99 is {times:.1} times that of quiet", row.key));
+        }
+    }
+    lines
+}
+
 pub(crate) fn per_second(rate: f64) -> String {
     if rate < 100.0 {
         format!("{rate:.1}")
