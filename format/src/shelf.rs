@@ -637,6 +637,12 @@ impl Shelf {
         start / BLOCK_LEN..end.div_ceil(BLOCK_LEN)
     }
 
+    /// Where a block of JSON, sidecars and rows lies in the file; empty for a block that does not exist.
+    pub fn block_range(&self, block: usize) -> Range<usize> {
+        let at = (self.regions.json + block.saturating_mul(BLOCK_LEN)).min(self.regions.rows_end);
+        at..at.saturating_add(BLOCK_LEN).min(self.regions.rows_end)
+    }
+
     /// Proves one block of JSON, sidecars and rows by its checksum. To be done before the first use of any byte in it.
     ///
     /// # Errors

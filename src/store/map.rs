@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::archive::CheckedRecords;
 
@@ -91,6 +91,19 @@ impl Map {
 
     pub(super) fn checked_records(&self) -> &CheckedRecords {
         &self.checked_records
+    }
+
+    /// Tells the kernel that the file is read here and there, so that a page that is not in memory brings none of its
+    /// neighbours along. Without it each costs a whole read-ahead window, and in little memory pushes out as much.
+    pub(super) fn expect_scattered_reads(&self) {
+        // It is advice: without it everything is as right.
+        let _ = self.raw.advise(Advice::Random);
+    }
+
+    /// Tells the kernel that all of `range` is about to be read. Costs a look at each page, about 0.1 µs per 64 KiB that
+    /// are in memory.
+    pub(super) fn expect_all_of(&self, range: Range<usize>) {
+        let _ = self.raw.advise_range(Advice::WillNeed, range.start, range.len());
     }
 
     /// The name of the mapped file, for error messages.

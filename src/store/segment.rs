@@ -37,6 +37,7 @@ pub(super) struct Sealed {
 
 impl Segment {
     pub(super) fn active(seed: Seed, first_revision: u64, map: Arc<Map>) -> Segment {
+        map.expect_scattered_reads();
         Segment {
             number: seed.segment as u32,
             seed,
@@ -48,6 +49,7 @@ impl Segment {
     }
 
     pub(super) fn sealed(seed: Seed, first_revision: u64, map: Arc<Map>, sealed: Sealed, proven: bool) -> Segment {
+        map.expect_scattered_reads();
         Segment {
             number: seed.segment as u32,
             seed,

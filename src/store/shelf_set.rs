@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::ops::{Bound, Range};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use flatkube_format::manifest::PartEntry;
@@ -33,6 +34,40 @@ pub struct Part {
     archives: ShelvedArchives,
     /// [`Sought::proof`]s of labels and fields of which a sidecar has shown that their run lists them, by their hashes.
     vouched: [AtomicU64; VOUCHED],
+    /// The long range that was last read ahead: see [`Ahead`].
+    ahead: AtomicU64,
+}
+
+/// A range of blocks and the second in which the kernel was told to read it, in one word.
+#[derive(Clone, Copy)]
+struct Ahead {
+    second: u32,
+    start: u16,
+    end: u16,
+}
+
+impl Ahead {
+    /// Shorter ranges are a fault or a few.
+    const LEN_MIN: usize = 64 << 10;
+
+    fn of(range: &Range<usize>) -> Ahead {
+        static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let block = |offset: usize| u16::try_from(offset / Self::LEN_MIN).unwrap_or(u16::MAX);
+        Ahead {
+            second: STARTED.elapsed().as_secs() as u32 + 1,
+            start: block(range.start),
+            end: block(range.end),
+        }
+    }
+
+    fn word(self) -> u64 {
+        u64::from(self.second) << 32 | u64::from(self.start) << 16 | u64::from(self.end)
+    }
+
+    /// Whether the range in `word` holds this one and is as young.
+    fn is_in(self, word: u64) -> bool {
+        (word >> 32) as u32 == self.second && (word >> 16) as u16 <= self.start && word as u16 >= self.end
+    }
 }
 
 /// Labels and fields that a part remembers to have vouched for.
@@ -87,6 +122,7 @@ impl Part {
                 reason,
             });
         }
+        map.expect_scattered_reads();
         let proven = (0..shelf.block_count().div_ceil(64))
             .map(|_| AtomicU64::new(0))
             .collect();
@@ -98,6 +134,7 @@ impl Part {
             shelf,
             proven,
             vouched: Default::default(),
+            ahead: AtomicU64::new(0),
         })
     }
 
@@ -143,6 +180,7 @@ impl Part {
     /// The JSON of neighbours, separated by commas, proven: a slice that keeps the map alive.
     pub(super) fn json_of(&self, objects: Range<usize>) -> Result<Bytes, Damaged> {
         let range = self.json_range(objects);
+        self.expect(&range);
         self.prove(range.clone())?;
         Ok(self.bytes.slice(range))
     }
@@ -159,6 +197,7 @@ impl Part {
     /// Where the Table rows of neighbours lie, separated by commas, proven.
     pub(super) fn rows_of(&self, objects: Range<usize>) -> Result<Range<usize>, Damaged> {
         let range = self.shelf.rows_run(&self.bytes, objects);
+        self.expect(&range);
         self.prove(range.clone())?;
         Ok(range)
     }
@@ -233,6 +272,18 @@ impl Part {
         archive.map_err(|error| Damaged::of(self.map.file(), &error))
     }
 
+    /// Lets the kernel read a long range ahead, the same one once a second: what is in memory mostly stays there.
+    fn expect(&self, range: &Range<usize>) {
+        if range.len() < Ahead::LEN_MIN {
+            return;
+        }
+        let ahead = Ahead::of(range);
+        if !ahead.is_in(self.ahead.load(Ordering::Relaxed)) {
+            self.ahead.store(ahead.word(), Ordering::Relaxed);
+            self.map.expect_all_of(range.clone());
+        }
+    }
+
     /// Bytes of the file from `range`, proven.
     #[inline]
     fn proven(&self, range: Range<usize>) -> Result<&[u8], Damaged> {
@@ -256,6 +307,7 @@ impl Part {
 
     #[cold]
     fn check_block(&self, block: usize) -> Result<(), Damaged> {
+        self.map.expect_all_of(self.shelf.block_range(block));
         let checked = self.shelf.check_block(&self.bytes, block);
         checked.map_err(|error| Damaged::of(self.map.file(), &error))?;
         if let Some(word) = self.proven.get(block / 64) {
