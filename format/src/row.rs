@@ -75,6 +75,7 @@ pub struct RowHoles<'a> {
 
 impl<'a> RowHoles<'a> {
     /// Those of all `holes` in a range of the rows.
+    #[inline]
     pub(crate) fn within(holes: &'a [u8], rows: Range<u32>) -> Self {
         let (holes, _) = holes.as_chunks::<HOLE_LEN>();
         let holes = &holes[holes.partition_point(|hole| u32_at(hole, 0) < rows.start)..];

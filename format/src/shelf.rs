@@ -507,11 +507,12 @@ impl Shelf {
     #[inline]
     pub fn json_run(&self, bytes: &[u8], run: Range<usize>) -> Range<usize> {
         let run = run.start.min(self.lengths.count)..run.end.min(self.lengths.count);
-        let start = self.entry(bytes, run.start).json.start;
-        if run.is_empty() {
-            return start..start;
+        let first = self.entry(bytes, run.start).json;
+        match run.len() {
+            0 => first.start..first.start,
+            1 => first,
+            _ => first.start..self.entry(bytes, run.end - 1).json.end,
         }
-        start..self.entry(bytes, run.end - 1).json.end
     }
 
     /// The column layout that all rows follow; `None` when the part has no rows.
@@ -584,15 +585,43 @@ impl Shelf {
     }
 
     /// Where the postings of a [`posting_hash`] lie.
+    ///
+    /// Numbers are spread evenly, so the place of one is guessed, and the truth lies near: two or three cache lines of the
+    /// table are read instead of one for each halving. Whatever the numbers are, the cost is O(log n).
     pub fn posting_run(&self, bytes: &[u8], hash: u64) -> Option<PostingRun> {
-        let (mut low, mut high) = (0, self.lengths.hashes);
+        let number = |index: usize| u64_at(bytes, self.regions.table + index * TABLE_ENTRY_LEN);
+        let count = self.lengths.hashes;
+        let guess = ((u128::from(hash) * count as u128) >> 64) as usize;
+        let (mut low, mut high) = (0, count);
+        let mut step = 4;
+        if guess < count && number(guess) <= hash {
+            low = guess;
+            while low + step < high {
+                if number(low + step) > hash {
+                    high = low + step;
+                    break;
+                }
+                low += step;
+                step *= 2;
+            }
+        } else {
+            high = guess.min(count);
+            while step < high {
+                if number(high - step) <= hash {
+                    low = high - step;
+                    break;
+                }
+                high -= step;
+                step *= 2;
+            }
+        }
         while low < high {
             let middle = low + (high - low) / 2;
-            let at = self.regions.table + middle * TABLE_ENTRY_LEN;
-            match u64_at(bytes, at).cmp(&hash) {
+            match number(middle).cmp(&hash) {
                 std::cmp::Ordering::Less => low = middle + 1,
                 std::cmp::Ordering::Greater => high = middle,
                 std::cmp::Ordering::Equal => {
+                    let at = self.regions.table + middle * TABLE_ENTRY_LEN;
                     let len = u32_at(bytes, at + 12);
                     return Some(PostingRun {
                         first: u32_at(bytes, at + 8),

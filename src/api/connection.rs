@@ -194,6 +194,7 @@ where
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
+        biased;
         ended = connection.as_mut() => ended,
         () = stopping.stopped() => {
             connection.as_mut().graceful_shutdown();

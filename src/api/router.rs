@@ -74,7 +74,7 @@ async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) ->
         Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(group, version, accept)),
         Route::OpenApiV2 | Route::OpenApiV3 | Route::OpenApiV3Document(_) => {
             get()?;
-            openapi::answer(route, head.headers).await
+            Box::pin(openapi::answer(route, head.headers)).await
         }
         Route::NoResource => Err(Status::no_resource()),
         Route::NotFound => Ok(not_found()),
@@ -226,7 +226,7 @@ async fn resource(
     }
     api.metrics.request(target.index, &info, response.status(), begun);
     if answer.format == Format::Yaml {
-        yaml::answer(response).await
+        Box::pin(yaml::answer(response)).await
     } else {
         Ok(response)
     }
@@ -278,7 +278,8 @@ async fn handle(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
              application/vnd.kubernetes.protobuf;stream=watch",
         )),
         Verb::Get | Verb::List | Verb::Watch => read(api, info).await,
-        _ => write::answer(api, info, body).await,
+        // A request's future is moved into its connection's: the large and rare ones are kept out of it.
+        _ => Box::pin(write::answer(api, info, body)).await,
     }
 }
 
@@ -291,7 +292,7 @@ async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {
             read::get(&api.reader, info).await
         }
         (Verb::List, _) => read::list(&api.reader, info).await,
-        (Verb::Watch, _) => read::watch(&api.reader, info).await,
+        (Verb::Watch, _) => Box::pin(read::watch(&api.reader, info)).await,
         _ => connect::answer(api, info),
     }
 }

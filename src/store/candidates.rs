@@ -5,6 +5,8 @@
 //! the rarest one is looked up among its own postings. Only where a run is mixed, or a requirement cannot be decided by
 //! postings, the sidecar of every candidate is asked.
 
+use std::ops::Range;
+
 use flatkube_format::shelf::PostingRun;
 
 use super::error::Damaged;
@@ -14,6 +16,9 @@ use super::shelf_walk::is_selected;
 
 /// Candidates that are copied from postings at a time: bounds the heap of a listing.
 const WINDOW: usize = 512;
+
+/// Runs that are found at one go: their bytes lie far apart, and the processor fetches them side by side.
+const GATHERED_MAX: usize = 64;
 
 /// Numbers of objects of one part after the other, ascending.
 #[derive(Clone)]
@@ -74,16 +79,31 @@ impl Candidates {
         }
     }
 
-    /// Whether every candidate of the part that was entered last is selected, whatever `selection` asks for besides.
-    pub(super) fn are_selected(&self, selection: &Selection) -> bool {
-        self.is_sure && self.other_runs.is_empty() && !selection.asks_for_keys()
+    /// Whether every candidate of the part `index` is selected, whatever `selection` asks for besides. `false` before the
+    /// first one was peeked at.
+    pub(super) fn are_selected(&self, index: usize, selection: &Selection) -> bool {
+        self.part == index && self.is_sure && self.other_runs.is_empty() && !selection.asks_for_keys()
     }
 
-    /// How many of the next candidates follow `first` (which was peeked) side by side, itself included; at most `max`.
-    pub(super) fn neighbours(&self, first: usize, max: usize) -> usize {
-        let listed = self.window.get(self.next..).unwrap_or_default();
-        let follows = |&(ordinal, &candidate): &(usize, &u32)| candidate as usize == ordinal;
-        (first..).zip(listed).take(max).take_while(follows).count().max(1)
+    /// Takes candidates out of the window: those in `objects`, as runs of neighbours. Gives where the next one is to be
+    /// looked for.
+    pub(super) fn gather(&mut self, objects: Range<usize>, found: &mut Vec<(u32, u32)>) -> usize {
+        let mut at = objects.start;
+        while let Some(&candidate) = self.window.get(self.next) {
+            if candidate as usize >= objects.end || found.len() >= GATHERED_MAX {
+                break;
+            }
+            self.next += 1;
+            if (candidate as usize) < at {
+                continue;
+            }
+            at = candidate as usize + 1;
+            match found.last_mut() {
+                Some((_, end)) if *end == candidate => *end += 1,
+                _ => found.push((candidate, candidate + 1)),
+            }
+        }
+        at
     }
 
     /// Whether a candidate is selected.

@@ -87,6 +87,10 @@ impl Follower {
     )]
     pub fn next(&mut self) -> Result<Option<Event>, HistoryError> {
         let view = self.engine.view();
+        if self.position >= view.revision() {
+            // Nothing was published since, so nothing can have been discarded that was not read.
+            return Ok(None);
+        }
         check(&self.engine, &view, &self.resource, self.position).inspect_err(|error| {
             if matches!(error, HistoryError::TooOld { .. }) {
                 Counters::add(&self.engine.counters.followers_too_old, 1);

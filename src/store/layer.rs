@@ -151,40 +151,56 @@ impl Layer {
         }
     }
 
+    /// Whether nothing is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.head.is_none() && matches!(self.walk, Walk::Nothing)
+    }
+
+    /// Takes the next version in the log, of a delta none of whose versions was looked at.
+    pub(super) fn take(&mut self, source: Source<'_>, log: &Log) -> Result<Option<(u32, Version)>, Damaged> {
+        if self.ready.is_empty() {
+            self.refill(source, log)?;
+        }
+        Ok(self.ready.pop())
+    }
+
     /// Looks at the next version, if the one that was looked at has been taken.
     pub(super) fn look(&mut self, source: Source<'_>, log: &Log) -> Result<(), Damaged> {
         if self.head.is_some() || matches!(self.walk, Walk::Nothing) {
             return Ok(());
         }
+        if let Walk::Past(ranks) = &mut self.walk {
+            if let (Some(rank), Source::Past(past)) = (ranks.next(), source) {
+                let (bearer, version) = past.version(log, rank)?;
+                self.head = Some(Head::Past { bearer, version });
+            }
+            return Ok(());
+        }
         if self.ready.is_empty() {
-            let Layer {
-                walk,
-                head,
-                ready,
-                batch,
-            } = self;
-            match walk {
-                Walk::Nothing => return Ok(()),
-                Walk::Past(ranks) => {
-                    if let (Some(rank), Source::Past(past)) = (ranks.next(), source) {
-                        let (bearer, version) = past.version(log, rank)?;
-                        *head = Some(Head::Past { bearer, version });
-                    }
-                    return Ok(());
-                }
-                Walk::Order(cursor) => fill(ready, *batch, &mut cursor.map(Ordered::slot), source, log)?,
-                Walk::Postings(cursor) => fill(ready, *batch, &mut cursor.map(Posting::slot), source, log)?,
-                Walk::Gathered(slots) => fill(ready, *batch, slots, source, log)?,
-            }
-            if self.ready.is_empty() {
-                self.walk = Walk::Nothing;
-            }
-            self.batch = (self.batch * 2).min(BATCH_MAX);
+            self.refill(source, log)?;
         }
         self.head = self
             .ready
             .pop()
             .map(|(segment, version)| Head::Logged { segment, version });
+        Ok(())
+    }
+}
+
+impl Layer {
+    /// Looks up the next versions of a delta; the walk is over when there is none.
+    fn refill(&mut self, source: Source<'_>, log: &Log) -> Result<(), Damaged> {
+        let Layer { walk, ready, batch, .. } = self;
+        match walk {
+            Walk::Nothing | Walk::Past(_) => return Ok(()),
+            Walk::Order(cursor) => fill(ready, *batch, &mut cursor.map(Ordered::slot), source, log)?,
+            Walk::Postings(cursor) => fill(ready, *batch, &mut cursor.map(Posting::slot), source, log)?,
+            Walk::Gathered(slots) => fill(ready, *batch, slots, source, log)?,
+        }
+        if ready.is_empty() {
+            *walk = Walk::Nothing;
+        }
+        *batch = (*batch * 2).min(BATCH_MAX);
         Ok(())
     }
 }

@@ -42,6 +42,8 @@ pub struct Listing {
     last: Option<Last>,
     /// The run that was lent last; the next one takes its place and its handle on the file.
     lent: Option<Run>,
+    /// Runs that were found together, in the part of the run that was lent last; the next one last.
+    found: Vec<(u32, u32)>,
 }
 
 /// The last object that was handed out.
@@ -77,6 +79,7 @@ impl Listing {
             layers,
             last: None,
             lent: None,
+            found: Vec::new(),
         }
     }
 
@@ -96,6 +99,22 @@ impl Listing {
 
     /// Puts the next run into `lent`; `false` at the end.
     fn step(&mut self, max: usize) -> Result<bool, Damaged> {
+        if let Some((start, end)) = self.found.pop()
+            && let (Some(Run::Shelved(run)), Some(Last::Shelved { object, .. })) = (&mut self.lent, &mut self.last)
+        {
+            let (start, end) = (start as usize, end as usize);
+            let middle = end.min(start.saturating_add(max.max(1)));
+            if middle < end {
+                self.found.push((middle as u32, end as u32));
+            }
+            (run.start, run.end) = (start, middle);
+            *object = middle - 1;
+            return Ok(true);
+        }
+        self.search(max)
+    }
+
+    fn search(&mut self, max: usize) -> Result<bool, Damaged> {
         let Listing {
             view,
             resource,
@@ -103,9 +122,31 @@ impl Listing {
             shelf,
             layers,
             lent,
+            found,
             ..
         } = self;
         let max = max.max(1);
+        if shelf.is_over()
+            && selection.is_everything()
+            && let Some(only) = only_layer(layers)
+        {
+            // Nothing to merge.
+            let Some((segment, version)) = layers[only].take(source(resource, only), &view.log)? else {
+                return Ok(false);
+            };
+            let is_there = match lent {
+                Some(Run::One(object)) => object.move_to_version(segment, version),
+                _ => false,
+            };
+            if !is_there {
+                let Some(holder) = view.log.segment(segment) else {
+                    return Ok(false);
+                };
+                *lent = Some(Run::One(Object::of_version(holder, version)));
+            }
+            self.last = Some(Last::Above(Head::Logged { segment, version }));
+            return Ok(true);
+        }
         loop {
             for (layer, place) in layers.iter_mut().enumerate() {
                 place.look(source(resource, layer), &view.log)?;
@@ -123,6 +164,9 @@ impl Listing {
                     object: objects.end - 1,
                 });
                 let part = &resource.shelf.parts()[part];
+                if next.is_none() {
+                    shelf.gather(&resource.shelf, selection, found);
+                }
                 match lent {
                     Some(Run::Shelved(run)) if Arc::ptr_eq(&run.part, part) => {
                         (run.start, run.end) = (objects.start, objects.end);
@@ -193,6 +237,13 @@ fn source(resource: &ResourceView, layer: usize) -> Source<'_> {
         1 => Source::Active(&resource.active),
         _ => resource.frozen.as_ref().map_or(Source::Nothing, Source::Frozen),
     }
+}
+
+/// The one layer that may have something to offer, if there is no other, and its versions lie in the log.
+fn only_layer(layers: &[Layer; 3]) -> Option<usize> {
+    let mut open = (0..layers.len()).filter(|&layer| !layers[layer].is_over());
+    open.next()
+        .filter(|&layer| layer > 0 && layers[layer].head.is_none() && open.next().is_none())
 }
 
 /// The layer with the smallest key; of equals, the topmost. Reads keys only if several layers have one.
@@ -325,43 +376,33 @@ impl ShelvedRun {
 
     /// The bytes of [`ShelvedRun::json`]; with `comma`, and unless the run is the first of its part, with the comma before
     /// them. The second value tells whether the comma is there.
-    pub fn json_bytes(&self, comma: bool) -> Result<(&[u8], bool), Damaged> {
-        let (range, has_comma) = self.joined(comma)?;
-        Ok((self.part.bytes_of(range), has_comma))
-    }
-
-    /// [`ShelvedRun::json_bytes`] as a slice that keeps the map alive.
-    pub fn json_slice(&self, comma: bool) -> Result<(Bytes, bool), Damaged> {
-        let (range, has_comma) = self.joined(comma)?;
-        Ok((self.part.slice_of(range), has_comma))
-    }
-
-    fn joined(&self, comma: bool) -> Result<(std::ops::Range<usize>, bool), Damaged> {
+    pub fn joined_json(&self, comma: bool) -> Result<(ShelvedText<'_>, bool), Damaged> {
         let mut range = self.part.json_range(self.start..self.end);
         let has_comma = comma && self.start > 0;
         range.start -= usize::from(has_comma);
         self.part.prove(range.clone())?;
-        Ok((range, has_comma))
+        let part = &self.part;
+        Ok((ShelvedText { part, range }, has_comma))
     }
 
     /// The Table rows of the objects, side by side, if they follow this column layout and lie on the shelf.
-    pub fn rows(&self, layout: u32) -> Result<Option<Rows<'_>>, Damaged> {
+    pub fn rows(&self, layout: u32) -> Result<Option<ShelvedText<'_>>, Damaged> {
         if self.part.row_layout() != Some(layout) {
             return Ok(None);
         }
         let range = self.part.rows_of(self.start..self.end)?;
-        Ok(Some(Rows {
+        Ok(Some(ShelvedText {
             part: &self.part,
             range,
         }))
     }
 
     /// What is in the rows of the objects as `object`, if there are rows: metadata and what frames it, one after the other.
-    pub fn row_objects(&self) -> Option<impl Iterator<Item = Result<Rows<'_>, Damaged>>> {
+    pub fn row_objects(&self) -> Option<impl Iterator<Item = Result<ShelvedText<'_>, Damaged>>> {
         self.part.row_layout()?;
         let object = |index| {
             let range = self.part.row_object(index)?;
-            Ok(Rows {
+            Ok(ShelvedText {
                 part: &self.part,
                 range,
             })
@@ -412,28 +453,36 @@ impl ShelvedRun {
     }
 }
 
-/// Table rows of neighbours on a shelf, or what one of them has as `object`; proven.
+/// Some text of a shelf part, proven.
 #[derive(Debug)]
-pub struct Rows<'a> {
+pub struct ShelvedText<'a> {
     part: &'a Part,
     range: std::ops::Range<usize>,
 }
 
-impl<'a> Rows<'a> {
-    /// The rows, separated by commas, without what goes into the holes.
-    pub fn text(&self) -> &'a [u8] {
+impl<'a> ShelvedText<'a> {
+    /// Its bytes; of rows, without what goes into the holes.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
         self.part.bytes_of(self.range.clone())
     }
 
-    /// Some of [`Rows::text`], as a slice that keeps the map alive.
-    ///
-    /// # Panics
-    /// When `range` does not lie in the text.
-    pub fn slice(&self, range: std::ops::Range<usize>) -> Bytes {
-        self.part.slice_of(self.range.clone()).slice(range)
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.range.len()
     }
 
-    /// Where in [`Rows::text`] a time goes, ascending, and the Unix second since which it is told.
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// As a slice that keeps the map alive.
+    pub fn slice(&self) -> Bytes {
+        self.part.slice_of(self.range.clone())
+    }
+
+    /// Of rows: where a time goes, in bytes from their start, ascending, and the Unix second since which it is told.
     pub fn holes(&self) -> RowHoles<'a> {
         self.part.holes_of(&self.range)
     }

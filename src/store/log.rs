@@ -195,9 +195,19 @@ impl EntryList {
         }
     }
 
-    /// Index of the first entry with a revision greater than `revision`.
+    /// Index of the first entry with a revision greater than `revision`. O(log d), d entries from the end: who follows is
+    /// near it.
     pub fn after(&self, revision: u64) -> usize {
         let (mut low, mut high) = (0, self.len);
+        let mut step = 1;
+        while step <= high {
+            if self.get(high - step).revision <= revision {
+                low = high - step + 1;
+                break;
+            }
+            high -= step;
+            step *= 2;
+        }
         while low < high {
             let middle = usize::midpoint(low, high);
             if self.get(middle).revision <= revision {

@@ -65,7 +65,7 @@ pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
 pub use flatkube_format::object::Prepared;
 pub use flatkube_format::shelf::{RowFrame, RowHoles};
 pub use follow::Follower;
-pub use listing::{Listing, Range, Rows, Run, ShelvedRun};
+pub use listing::{Listing, Range, Run, ShelvedRun, ShelvedText};
 pub use log::{Entry, EntryList, Log, RecordRef};
 pub use map::Map;
 pub use object::Object;

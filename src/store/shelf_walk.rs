@@ -115,6 +115,25 @@ impl ShelfWalk {
         Ok(None)
     }
 
+    /// Passes over the next runs of the part at which the walk stands and adds them to `found`, the next one last: those
+    /// that postings alone decide about. For when nothing above the shelf is left to be merged with it.
+    pub(super) fn gather(&mut self, shelf: &ShelfSet, selection: &Selection, found: &mut Vec<(u32, u32)>) {
+        let (Some(part), Some(candidates)) = (shelf.parts().get(self.at.part), &mut self.candidates) else {
+            return;
+        };
+        if shelf.has_shadow(self.at.part) || !candidates.are_selected(self.at.part, selection) {
+            return;
+        }
+        let end = match self.at.part.cmp(&self.end.part) {
+            std::cmp::Ordering::Less => part.count(),
+            std::cmp::Ordering::Equal => self.end.object,
+            std::cmp::Ordering::Greater => 0,
+        };
+        self.at.object = candidates.gather(self.at.object..end, found);
+        part.touch(found.iter().map(|run| run.0 as usize));
+        found.reverse();
+    }
+
     /// Whether nothing is left.
     pub(super) fn is_over(&self) -> bool {
         self.at >= self.end
@@ -214,16 +233,6 @@ impl ShelfWalk {
                 break;
             }
             self.at.object = candidate;
-            if found.is_none()
-                && before.is_none()
-                && candidates.are_selected(selection)
-                && !shelf.has_shadow(self.at.part)
-            {
-                let end = objects.end.min(candidate + candidates.neighbours(candidate, max));
-                self.at.object = end;
-                found = Some(candidate..end);
-                break;
-            }
             if shelf.is_shadowed(self.at) {
                 from = candidate + 1;
                 if found.is_some() {

@@ -163,7 +163,7 @@ impl Form {
                 let Some(rows) = run.rows(self.layout)? else {
                     return Ok(Ready::No);
                 };
-                let (text, holes) = (rows.text(), rows.holes());
+                let (text, holes) = (rows.bytes(), rows.holes());
                 if text.len() > READY_LEN_MAX {
                     // One alone is written in pieces, of which the long ones are slices.
                     return Ok(if run.len() > 1 { Ready::Long } else { Ready::No });
@@ -181,12 +181,12 @@ impl Form {
                 let mut comma = comma;
                 for object in objects {
                     let object = object?;
-                    let text = object.text();
+                    let text = object.bytes();
                     if std::mem::replace(&mut comma, true) {
                         out.constant(b",");
                     }
                     if text.len() > READY_LEN_MAX {
-                        out.slice(object.slice(0..text.len()));
+                        out.slice(object.slice());
                     } else {
                         out.copy(text);
                     }

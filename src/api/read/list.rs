@@ -446,24 +446,19 @@ impl ListBody {
 
 /// Appends the stored JSON of a run, a comma before it if there is one. Gives back what would be too much at one go.
 fn slice(run: &ShelvedRun, comma: bool, chunks: &mut Chunks) -> Result<Option<ShelvedRun>, BodyError> {
-    let len = run.json_len();
-    if len > SLICED_LEN_MAX && run.len() > 1 {
+    if run.len() > 1 && run.json_len() > SLICED_LEN_MAX {
         let (run, rest) = run.split(run.len() / 2);
         let between = slice(&run, comma, chunks)?;
         return Ok(joined(between, rest));
     }
-    if chunks.takes_slice(len) {
-        let (json, has_comma) = run.json_slice(comma)?;
-        if comma && !has_comma {
-            chunks.constant(b",");
-        }
-        chunks.slice(json);
+    let (json, has_comma) = run.joined_json(comma)?;
+    if comma && !has_comma {
+        chunks.constant(b",");
+    }
+    if chunks.takes_slice(json.len()) {
+        chunks.slice(json.slice());
     } else {
-        let (json, has_comma) = run.json_bytes(comma)?;
-        if comma && !has_comma {
-            chunks.constant(b",");
-        }
-        chunks.copy(json);
+        chunks.copy(json.bytes());
     }
     Ok(None)
 }

@@ -43,7 +43,7 @@ pub(super) async fn not_older_than(reader: &Reader, revision: Option<u64>) -> Re
     let Some(revision) = revision.filter(|revision| *revision > view.revision()) else {
         return Ok(view);
     };
-    let reached = tokio::time::timeout(AHEAD_MAX, reader.store.reached(revision))
+    let reached = Box::pin(tokio::time::timeout(AHEAD_MAX, reader.store.reached(revision)))
         .await
         .is_ok();
     let view = reader.store.view();

@@ -7,7 +7,7 @@
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use super::form::{Form, What, now_s};
 use super::list::Source;
 use super::options::ListOptions;
 use super::{answer, state, table};
+use crate::api::Stopping;
 use crate::api::body::{Body, BodyError, Response};
 use crate::api::negotiate::Format;
 use crate::api::request::RequestInfo;
@@ -70,7 +71,9 @@ pub async fn watch(reader: &Reader, info: &RequestInfo) -> Result<Response, Stat
         deadline,
         next_bookmark: options.bookmarks.then(|| next_bookmark(now, deadline)),
         timer: Box::pin(tokio::time::sleep_until(deadline)),
+        signal: reader.stopping.clone(),
         stopping: Box::pin(async move { stopping.stopped().await }),
+        waiting: None,
     };
     match begin {
         Begin::Initial { view, follower } => {
@@ -167,13 +170,17 @@ struct WatchBody {
     next_bookmark: Option<Instant>,
     /// Runs to the next bookmark or the deadline, whichever comes first.
     timer: Pin<Box<Sleep>>,
+    signal: Stopping,
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Whom timer and signal wake: as long as it is the same task and neither of them has anything to tell, they need not be
+    /// asked again after each event.
+    waiting: Option<Waker>,
 }
 
 impl WatchBody {
     /// Writes what can be said now, up to a full chunk. Returns whether more may be there at once.
     fn fill(&mut self) -> Result<bool, BodyError> {
-        let now_s = now_s();
+        let now_s = if let What::Row(..) = self.form.what { now_s() } else { 0 };
         while let Some(source) = &mut self.source {
             if self.chunks.is_full() {
                 return Ok(true);
@@ -353,11 +360,17 @@ impl http_body::Body for WatchBody {
                     return Poll::Ready(Some(Err(error)));
                 }
             };
-            this.tick(Instant::now());
+            let is_waiting = this
+                .waiting
+                .as_ref()
+                .is_some_and(|waiting| waiting.will_wake(cx.waker()));
+            if !is_waiting || this.timer.is_elapsed() {
+                this.tick(Instant::now());
+            }
             if this.chunks.len() > 0 || this.ended {
                 continue;
             }
-            if this.stopping.as_mut().poll(cx).is_ready() {
+            if this.signal.is_stopping() {
                 this.ended = true;
                 continue;
             }
@@ -369,11 +382,20 @@ impl http_body::Body for WatchBody {
             let due = this
                 .next_bookmark
                 .map_or(this.deadline, |bookmark| bookmark.min(this.deadline));
-            if this.timer.deadline() != due {
+            let is_moved = this.timer.deadline() != due;
+            if is_moved {
                 this.timer.as_mut().reset(due);
             }
-            if this.timer.as_mut().poll(cx).is_ready() {
-                continue;
+            if !is_waiting || is_moved || this.timer.is_elapsed() {
+                this.waiting = None;
+                if this.timer.as_mut().poll(cx).is_ready() {
+                    continue;
+                }
+                if this.stopping.as_mut().poll(cx).is_ready() {
+                    this.ended = true;
+                    continue;
+                }
+                this.waiting = Some(cx.waker().clone());
             }
             match this.follower.as_mut().map(|follower| follower.poll_changed(cx)) {
                 Some(Poll::Ready(())) => {}
