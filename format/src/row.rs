@@ -67,22 +67,20 @@ pub(crate) const HOLE_LEN: usize = 12;
 
 /// The holes in some shelved rows, ascending: where, in bytes from the start of these rows, and the Unix second since when
 /// the time is told that goes there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RowHoles<'a> {
     holes: std::slice::Iter<'a, [u8; HOLE_LEN]>,
     start: u32,
 }
 
 impl<'a> RowHoles<'a> {
-    /// Those of all `holes` in a range of the rows.
+    /// Some of all `holes`, those of the rows that begin at `start`.
     #[inline]
-    pub(crate) fn within(holes: &'a [u8], rows: Range<u32>) -> Self {
+    pub(crate) fn new(holes: &'a [u8], range: Range<usize>, start: usize) -> Self {
         let (holes, _) = holes.as_chunks::<HOLE_LEN>();
-        let holes = &holes[holes.partition_point(|hole| u32_at(hole, 0) < rows.start)..];
-        let end = holes.partition_point(|hole| u32_at(hole, 0) < rows.end);
         Self {
-            holes: holes[..end].iter(),
-            start: rows.start,
+            holes: holes.get(range).unwrap_or_default().iter(),
+            start: start as u32,
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) const HEADER_FIXED_LEN: usize = 128;
 pub(crate) const HEADER_ALIGN: usize = 64;
 pub(crate) const REGION_ALIGN: usize = 16;
 pub(crate) const INDEX_ENTRY_LEN: usize = 40;
-pub(crate) const ROW_ENTRY_LEN: usize = 8;
+pub(crate) const ROW_ENTRY_LEN: usize = 12;
 pub(crate) const TABLE_ENTRY_LEN: usize = 16;
 
 /// Set in the length of a posting run that lists objects for two different labels or fields of one number.
@@ -351,31 +351,36 @@ impl Shelf {
         Ok(())
     }
 
-    /// Every row has room for its object and the brace behind it; holes ascend and lie in the rows.
+    /// Every row has room for its object and the brace behind it; holes ascend, and each lies in the row that counts it.
     fn check_rows(&self, bytes: &[u8]) -> Result<(), FormatError> {
         let bad = |at: usize, field| Err(FormatError::new(at, Reason::Order { field }));
-        if self.lengths.has_rows {
-            let mut end = self.lengths.rows;
-            for index in (0..self.lengths.count).rev() {
-                let at = self.regions.row_index + index * ROW_ENTRY_LEN;
-                let (start, object) = (u32_at(bytes, at) as usize, u32_at(bytes, at + 4) as usize);
-                if start + object >= end || (index == 0) != (start == 0) {
-                    return bad(at, "row");
-                }
-                end = start.saturating_sub(1); // the comma
-            }
-            if self.lengths.count == 0 && self.lengths.rows > 0 {
-                return bad(ROWS_AT, "row");
-            }
+        if !self.lengths.has_rows {
+            return Ok(());
         }
-        let mut last = 0;
-        for index in 0..self.lengths.holes {
-            let at = self.regions.holes + index * HOLE_LEN;
-            let hole = u32_at(bytes, at) as usize;
-            if hole < last || hole >= self.lengths.rows {
-                return bad(at, "hole");
+        let (mut row_end, mut hole_end) = (self.lengths.rows, self.lengths.holes);
+        for index in (0..self.lengths.count).rev() {
+            let at = self.regions.row_index + index * ROW_ENTRY_LEN;
+            let [start, object, first_hole] = std::array::from_fn(|field| u32_at(bytes, at + field * 4) as usize);
+            if start + object >= row_end || (index == 0) != (start == 0) {
+                return bad(at, "row");
             }
-            last = hole;
+            if first_hole > hole_end || (index == 0 && first_hole > 0) {
+                return bad(at + 8, "first hole of a row");
+            }
+            let mut last = start;
+            for hole in first_hole..hole_end {
+                let at = self.regions.holes + hole * HOLE_LEN;
+                let hole = u32_at(bytes, at) as usize;
+                if hole < last || hole >= row_end {
+                    return bad(at, "hole");
+                }
+                last = hole;
+            }
+            row_end = start.saturating_sub(1); // the comma
+            hole_end = first_hole;
+        }
+        if self.lengths.count == 0 && (self.lengths.rows, self.lengths.holes) != (0, 0) {
+            return bad(ROWS_AT, "row");
         }
         Ok(())
     }
@@ -557,11 +562,27 @@ impl Shelf {
         self.regions.rows + u32_at(bytes, at) as usize..self.regions.rows + end
     }
 
-    /// The holes in a range that [`Self::rows_run`] gave. O(log n) to find the first.
-    pub fn row_holes<'a>(&self, bytes: &'a [u8], rows: &Range<usize>) -> RowHoles<'a> {
+    /// The holes in the rows of objects `run`.
+    pub fn row_holes<'a>(&self, bytes: &'a [u8], run: Range<usize>) -> RowHoles<'a> {
+        let (start, end) = (run.start, run.end.min(self.lengths.count));
+        if start >= end || !self.lengths.has_rows {
+            return RowHoles::default();
+        }
         let holes = bytes.get(self.regions.holes..self.regions.table).unwrap_or_default();
-        let offset = |at: usize| at.saturating_sub(self.regions.rows) as u32;
-        RowHoles::within(holes, offset(rows.start)..offset(rows.end))
+        let first = |index: usize| self.first_hole(bytes, index);
+        RowHoles::new(
+            holes,
+            first(start)..first(end),
+            self.row(bytes, start).start - self.regions.rows,
+        )
+    }
+
+    /// How many holes are in the rows before that of object `index`, which is the count at most; and there are rows.
+    fn first_hole(&self, bytes: &[u8], index: usize) -> usize {
+        if index == self.lengths.count {
+            return self.lengths.holes;
+        }
+        u32_at(bytes, self.regions.row_index + index * ROW_ENTRY_LEN + 8) as usize
     }
 
     /// The object of a key, or where it would stand.

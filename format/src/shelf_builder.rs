@@ -52,7 +52,7 @@ impl Rows {
         if !self.index.is_empty() {
             self.text.push(b',');
         }
-        let start = self.text.len();
+        let (start, first_hole) = (self.text.len(), self.holes.len() / HOLE_LEN);
         for (piece, fill) in sidecar.row_pieces() {
             self.text.extend_from_slice(piece);
             match fill {
@@ -67,6 +67,7 @@ impl Rows {
         self.index.extend_from_slice(&(start as u32).to_le_bytes());
         self.index
             .extend_from_slice(&((self.text.len() - start) as u32).to_le_bytes());
+        self.index.extend_from_slice(&(first_hole as u32).to_le_bytes());
         self.text.extend_from_slice(self.frame.before.as_bytes());
         self.text.extend_from_slice(metadata);
         self.text.extend_from_slice(self.frame.behind.as_bytes());

@@ -68,8 +68,11 @@ impl Listing {
             Some(plan) => shelf.of_candidates(plan),
             None => shelf,
         };
-        let layers =
+        let mut layers: [Layer; 3] =
             std::array::from_fn(|layer| Layer::new(source(&resource, layer), &view.log, &range, hashes.as_deref()));
+        if selection.needs_sidecar() {
+            layers.iter_mut().for_each(Layer::read_sidecars);
+        }
         Listing {
             view: Arc::clone(view),
             resource,
@@ -81,6 +84,13 @@ impl Listing {
             lent: None,
             found: Vec::new(),
         }
+    }
+
+    /// Says that the sidecars of the objects will be read, so that they are fetched ahead.
+    #[must_use]
+    pub fn reading_sidecars(mut self) -> Listing {
+        self.layers.iter_mut().for_each(Layer::read_sidecars);
+        self
     }
 
     /// The next run: at most `max` (and at least one) selected objects that follow each other; `None` at the end of the
@@ -397,6 +407,12 @@ impl ShelvedRun {
         }))
     }
 
+    /// Where in [`ShelvedRun::rows`] a time goes, in bytes from their start, ascending, and the Unix second since which it is
+    /// told.
+    pub fn row_holes(&self) -> RowHoles<'_> {
+        self.part.holes_of(self.start..self.end)
+    }
+
     /// What is in the rows of the objects as `object`, if there are rows: metadata and what frames it, one after the other.
     pub fn row_objects(&self) -> Option<impl Iterator<Item = Result<ShelvedText<'_>, Damaged>>> {
         self.part.row_layout()?;
@@ -480,10 +496,5 @@ impl<'a> ShelvedText<'a> {
     /// As a slice that keeps the map alive.
     pub fn slice(&self) -> Bytes {
         self.part.slice_of(self.range.clone())
-    }
-
-    /// Of rows: where a time goes, in bytes from their start, ascending, and the Unix second since which it is told.
-    pub fn holes(&self) -> RowHoles<'a> {
-        self.part.holes_of(&self.range)
     }
 }

@@ -81,6 +81,12 @@ impl Version {
         }
     }
 
+    /// Reads a byte at the end of the sidecar, where an archive's root is, so that the processor fetches it ahead: for several
+    /// versions together, whose bytes lie far apart.
+    pub(super) fn touch_sidecar(self, segment: &Segment) -> u8 {
+        self.sidecar.in_map(segment.map()).last().copied().unwrap_or_default()
+    }
+
     /// The key's bytes.
     pub(super) fn key_bytes(self, segment: &Segment) -> &[u8] {
         self.key.in_map(segment.map())

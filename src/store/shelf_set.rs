@@ -213,8 +213,8 @@ impl Part {
     }
 
     /// The holes in rows that [`Part::rows_of`] gave.
-    pub(super) fn holes_of(&self, rows: &Range<usize>) -> RowHoles<'_> {
-        self.shelf.row_holes(&self.bytes, rows)
+    pub(super) fn holes_of(&self, objects: Range<usize>) -> RowHoles<'_> {
+        self.shelf.row_holes(&self.bytes, objects)
     }
 
     /// Where the value of `object` in the row of the object `index` lies, proven.

@@ -171,13 +171,13 @@ proptest! {
         prop_assert_eq!(shelf.row_layout(), layouts.first().copied());
         let all = shelf.rows_run(&bytes, 0..shelf.count());
         prop_assert_eq!(&bytes[all.clone()], expected.join(&b','));
-        prop_assert_eq!(shelf.row_holes(&bytes, &all).collect::<Vec<_>>(), places.clone());
+        prop_assert_eq!(shelf.row_holes(&bytes, 0..shelf.count()).collect::<Vec<_>>(), places.clone());
         let middle = shelf.count() / 2;
         let rest = shelf.rows_run(&bytes, middle..shelf.count());
         prop_assert_eq!(&bytes[rest.clone()], expected[middle..].join(&b','));
         let start = rest.start - all.start;
         let behind: Vec<_> = places.iter().filter(|(at, _)| *at >= start).map(|(at, since)| (at - start, *since)).collect();
-        prop_assert_eq!(shelf.row_holes(&bytes, &rest).collect::<Vec<_>>(), behind);
+        prop_assert_eq!(shelf.row_holes(&bytes, middle..shelf.count()).collect::<Vec<_>>(), behind);
     }
 
     /// Every label pair, label name and field value leads to exactly the objects that have it.

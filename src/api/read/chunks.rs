@@ -62,6 +62,11 @@ impl Chunks {
         }
     }
 
+    /// Whether so many bytes more fit into the chunk that is being filled (or there is none).
+    pub(super) fn has_room(&self, additional: usize) -> bool {
+        self.gathered.is_empty() || self.gathered.len() + additional <= self.chunk_len
+    }
+
     /// Whether a piece of that length is better given as a slice.
     pub(super) fn takes_slice(&self, len: usize) -> bool {
         len >= self.slice_len_min

@@ -56,6 +56,8 @@ pub(super) enum Ready {
     Long,
 }
 
+/// From so few rows on it is not worth to fill a chunk to its end with some of them.
+const READY_RUN_MIN: usize = 8;
 /// Most bytes of rows that are copied at one go.
 const READY_LEN_MAX: usize = 48 * 1024;
 
@@ -163,12 +165,16 @@ impl Form {
                 let Some(rows) = run.rows(self.layout)? else {
                     return Ok(Ready::No);
                 };
-                let (text, holes) = (rows.bytes(), rows.holes());
+                let (text, holes) = (rows.bytes(), run.row_holes());
                 if text.len() > READY_LEN_MAX {
                     // One alone is written in pieces, of which the long ones are slices.
                     return Ok(if run.len() > 1 { Ready::Long } else { Ready::No });
                 }
-                let buffer = out.buffer(1 + resources::table::rows_len_max(text.len(), holes.len()));
+                let len = 1 + resources::table::rows_len_max(text.len(), holes.len());
+                if run.len() > READY_RUN_MIN && !out.has_room(len) {
+                    return Ok(Ready::Long);
+                }
+                let buffer = out.buffer(len);
                 if comma {
                     buffer.push(b',');
                 }

@@ -29,7 +29,7 @@ const SLICED_RUN: usize = 1024;
 /// ... and its most bytes, unless it is one object: it bounds what is checked and paged in at one go.
 const SLICED_LEN_MAX: usize = 1024 * 1024;
 /// Objects that are looked for at one go when they are to be rendered.
-const FOUND_RUN: usize = 32;
+const FOUND_RUN: usize = 128;
 /// Most objects that are rendered one by one before the client is asked again.
 const RENDERED_RUN_MAX: usize = 16;
 /// Most runs of a page that are remembered between finding its end and sending it; a longer page is walked twice.
@@ -261,10 +261,12 @@ fn source(
         namespace,
         after: after.map(str::to_owned),
     };
-    Ok(Source::new(
-        Some(view.list(resource.storage, range, selection)),
-        run_max,
-    ))
+    let listing = view.list(resource.storage, range, selection);
+    let listing = match run_max {
+        SLICED_RUN => listing,
+        _ => listing.reading_sidecars(),
+    };
+    Ok(Source::new(Some(listing), run_max))
 }
 
 fn page(
