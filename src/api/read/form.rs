@@ -56,6 +56,9 @@ pub(super) enum Ready {
     Long,
 }
 
+/// Metadata that is shorter is copied: its neighbours are not what lies beside it in an answer, so each slice would be one of
+/// three pieces. In bytes.
+const METADATA_SLICE_LEN_MIN: usize = 4 * 1024;
 /// From so few rows on it is not worth to fill a chunk to its end with some of them.
 const READY_RUN_MIN: usize = 8;
 /// Most bytes of rows that are copied at one go.
@@ -309,7 +312,7 @@ fn write_partial(
     if revision == object.revision() {
         let span = sidecar.metadata_span(digit_count(revision));
         match object.json()?.get(span.clone()) {
-            Some(metadata) if !out.takes_slice(metadata.len()) => {
+            Some(metadata) if metadata.len() < METADATA_SLICE_LEN_MIN || !out.takes_slice(metadata.len()) => {
                 let buffer = out.buffer(head.len() + metadata.len() + end.len());
                 buffer.extend_from_slice(head);
                 buffer.extend_from_slice(metadata);

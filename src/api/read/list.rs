@@ -26,12 +26,17 @@ use crate::store::{Damaged, Listing, Range, Requirement, Run, Selection, Shelved
 
 /// Most objects of one run that is sent as a slice ...
 const SLICED_RUN: usize = 1024;
+/// ... which are fewer where objects are large, but for so many ...
+const SLICED_RUN_MIN: usize = 128;
 /// ... and its most bytes, unless it is one object: it bounds what is checked and paged in at one go.
 const SLICED_LEN_MAX: usize = 1024 * 1024;
 /// Objects that are looked for at one go when they are to be rendered.
 const FOUND_RUN: usize = 128;
 /// Most objects that are rendered one by one before the client is asked again.
 const RENDERED_RUN_MAX: usize = 16;
+/// Room for what stands before the rows of a Table, and before items, bytes.
+const TABLE_HEAD_LEN: usize = 4 * 1024;
+const HEAD_LEN: usize = 192;
 /// Most runs of a page that are remembered between finding its end and sending it; a longer page is walked twice.
 const RUNS_KEPT_MAX: usize = 512;
 
@@ -262,9 +267,10 @@ fn source(
         after: after.map(str::to_owned),
     };
     let listing = view.list(resource.storage, range, selection);
-    let listing = match run_max {
-        SLICED_RUN => listing,
-        _ => listing.reading_sidecars(),
+    let listing = if run_max == SLICED_RUN {
+        listing
+    } else {
+        listing.reading_sidecars()
     };
     Ok(Source::new(Some(listing), run_max))
 }
@@ -349,7 +355,13 @@ struct ListBody {
 
 impl ListBody {
     fn new(form: Form, page: Page, revision: u64) -> Self {
-        let mut head = match form.what {
+        // With the columns of a Table it is some 2 KiB long, without them it is short.
+        let mut head = String::with_capacity(if matches!(form.what, What::Row(..)) {
+            TABLE_HEAD_LEN
+        } else {
+            HEAD_LEN
+        });
+        head.push_str(&match form.what {
             What::Row(version, _) => table::head(version),
             What::Partial(version) => {
                 format!(
@@ -365,7 +377,7 @@ impl ListBody {
                     resource.api_version()
                 )
             }
-        };
+        });
         head.push_str(r#","metadata":{"resourceVersion":""#);
         head.push_str(digits(revision).as_str());
         head.push('"');
@@ -440,6 +452,10 @@ impl ListBody {
             };
             if let Some(rest) = rest {
                 source.put_back(rest);
+                if form.is_stored() {
+                    // Objects are large: look for fewer at a time.
+                    source.run_max = (source.run_max / 2).max(SLICED_RUN_MIN);
+                }
             }
         }
         Ok(())
@@ -448,8 +464,9 @@ impl ListBody {
 
 /// Appends the stored JSON of a run, a comma before it if there is one. Gives back what would be too much at one go.
 fn slice(run: &ShelvedRun, comma: bool, chunks: &mut Chunks) -> Result<Option<ShelvedRun>, BodyError> {
-    if run.len() > 1 && run.json_len() > SLICED_LEN_MAX {
-        let (run, rest) = run.split(run.len() / 2);
+    let len = run.json_len();
+    if run.len() > 1 && len > SLICED_LEN_MAX {
+        let (run, rest) = run.split(SLICED_LEN_MAX * run.len() / len);
         let between = slice(&run, comma, chunks)?;
         return Ok(joined(between, rest));
     }
