@@ -54,6 +54,7 @@ pub(crate) struct Counts {
     pub(crate) failures: u64,
     pub(crate) refused_for_space: u64,
     pub(crate) rot_found: u64,
+    pub(crate) rot_mended: u64,
     pub(crate) relists: u64,
 }
 
@@ -67,6 +68,7 @@ impl Counts {
         self.failures += other.failures;
         self.refused_for_space += other.refused_for_space;
         self.rot_found += other.rot_found;
+        self.rot_mended += other.rot_mended;
         self.relists += other.relists;
     }
 }
@@ -713,14 +715,22 @@ impl World {
         self.reopen(hook);
     }
 
-    /// `None`: the damage was found.
+    /// `None`: the damage was found and cannot be mended.
     fn look_at_rot(&mut self, disk: &SimDisk) -> Option<()> {
         let open = || Store::open(Arc::new(disk.clone()), self.options.clone(), Arc::new(NoArchiver)).ok();
         let store = open()?;
         let mut chance = Chance::new(self.chance.below(1 << 30) as u64);
-        judge::view(&self.model, &store.view(), None, &mut chance).ok()?;
+        let first_look = judge::view(&self.model, &store.view(), None, &mut chance);
+        store.scrub();
+        let stats = store.stats();
+        let second_look = judge::view(&self.model, &store.view(), None, &mut chance);
         let mut reader = Client::from_floor(&store, &self.model, &mut chance);
-        reader.take(&store, &self.model, usize::MAX).ok()?;
+        let history = reader.take(&store, &self.model, usize::MAX);
+        if let Err(damaged) = second_look.and(history) {
+            assert!(!stats.damaged.is_empty(), "scrubbing does not tell of {damaged}");
+            return None;
+        }
+        self.counts.rot_mended += u64::from(first_look.is_err());
         // What is damaged must not be copied into a place where it looks right.
         store.maintain(true);
         judge::view(&self.model, &store.view(), None, &mut chance).ok()

@@ -698,6 +698,16 @@ impl Shelf {
     /// # Errors
     /// [`Reason::Checksum`] with the block's offset in the file; [`Reason::Limit`] for a block that does not exist.
     pub fn check_block(&self, bytes: &[u8], block: usize) -> Result<(), FormatError> {
+        let range = self.block_range(block);
+        self.check_block_read(bytes, block, slice(bytes, range.start, range.len(), "shelf block")?)
+    }
+
+    /// [`Self::check_block`] for bytes of the block that were read apart from the file's, of which only the checksums are
+    /// looked at.
+    ///
+    /// # Errors
+    /// Those of [`Self::check_block`].
+    pub fn check_block_read(&self, bytes: &[u8], block: usize, read: &[u8]) -> Result<(), FormatError> {
         if block >= self.block_count() {
             let (value, limit) = (block as u64, self.block_count() as u64);
             return Err(FormatError::new(
@@ -709,15 +719,13 @@ impl Shelf {
                 },
             ));
         }
-        let at = self.regions.json + block * BLOCK_LEN;
-        let len = BLOCK_LEN.min(self.regions.rows_end - at);
-        let computed = crc32fast::hash(slice(bytes, at, len, "shelf block")?);
+        let computed = crc32fast::hash(read);
         let stored = u32_at(bytes, self.regions.blocks + block * 4);
         if stored == computed {
             return Ok(());
         }
         Err(FormatError::new(
-            at,
+            self.block_range(block).start,
             Reason::Checksum {
                 part: "shelf block",
                 stored,

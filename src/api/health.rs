@@ -65,6 +65,14 @@ pub(super) fn answer(api: &Api, which: Health, check: Option<&str>, query: &str)
             "warn: some health checks cannot be excluded: no matches for {unknown:?}"
         );
     }
+    // Who can read one object less is ready all the same; but it is not to be overlooked.
+    let damaged = api.reader.store.stats().damaged.len();
+    if damaged > 0 {
+        let _ = writeln!(
+            report,
+            "[!]integrity {damaged} damaged places that cannot be mended: see the server's log"
+        );
+    }
     let _ = writeln!(report, "{name} check passed");
     plain(StatusCode::OK, report.into_bytes().into())
 }

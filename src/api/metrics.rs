@@ -47,6 +47,19 @@ const GAUGES: &[(&str, &str)] = &[
         "flatkube_followers_too_old",
         "Watches that were slower than the retained history.",
     ),
+    (
+        "flatkube_scrubs",
+        "Passes that proved all shelves and sealed segments, since the start.",
+    ),
+    ("flatkube_scrubbed_bytes", "Bytes that those read."),
+    (
+        "flatkube_mended_objects",
+        "Objects that were damaged on a shelf and taken from the log, since the start.",
+    ),
+    (
+        "flatkube_damaged_places",
+        "Damaged places that cannot be mended; the server's log names them.",
+    ),
     ("flatkube_delta_entries", "Entries of a resource's deltas."),
     ("flatkube_delta_bytes", "Bytes of log behind a resource's deltas."),
     ("flatkube_shelf_parts", "Shelf parts of a resource."),
@@ -259,6 +272,10 @@ impl Metrics {
             ("flatkube_shelvings", stats.shelvings),
             ("flatkube_shelved_bytes", stats.shelved_bytes),
             ("flatkube_followers_too_old", stats.followers_too_old),
+            ("flatkube_scrubs", stats.scrubs),
+            ("flatkube_scrubbed_bytes", stats.scrubbed_bytes),
+            ("flatkube_mended_objects", stats.mended_objects),
+            ("flatkube_damaged_places", stats.damaged.len() as u64),
         ] {
             self.gauge(name, Vec::new(), value as f64);
         }

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 
 use super::bell::Bell;
 use super::disk::Disk;
+use super::error::Damaged;
 use super::manifest::ManifestFile;
 use super::options::Options;
 use super::queue::Queue;
@@ -37,9 +38,14 @@ pub(super) struct Engine {
     bells: RwLock<HashMap<Box<str>, Arc<Bell>>>,
     /// History of no resource reaches below it.
     pub(super) floor: u64,
+    /// What was found damaged and cannot be mended.
+    damage: Mutex<Vec<Damaged>>,
     /// Why nothing is written any more.
     failure: OnceLock<String>,
 }
+
+/// Damaged places that are remembered.
+const DAMAGE_MAX: usize = 100;
 
 /// Figures that only go up.
 #[derive(Debug, Default)]
@@ -51,6 +57,9 @@ pub(super) struct Counters {
     pub(super) shelvings: AtomicU64,
     pub(super) shelved_bytes: AtomicU64,
     pub(super) followers_too_old: AtomicU64,
+    pub(super) scrubs: AtomicU64,
+    pub(super) scrubbed_bytes: AtomicU64,
+    pub(super) mended_objects: AtomicU64,
 }
 
 impl Counters {
@@ -89,6 +98,7 @@ impl Engine {
             floor,
             manifest,
             bells: RwLock::default(),
+            damage: Mutex::default(),
             failure: OnceLock::new(),
         }
     }
@@ -137,6 +147,20 @@ impl Engine {
         self.queue.close();
         (self.options.on_fatal)(&reason);
         reason
+    }
+
+    /// Notes what is damaged and cannot be mended, each place once.
+    pub(super) fn tell_damage(&self, damaged: Damaged) {
+        let mut damage = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |known: &Damaged| known.file == damaged.file && known.offset == damaged.offset;
+        if damage.len() < DAMAGE_MAX && !damage.iter().any(is_known) {
+            damage.push(damaged);
+        }
+    }
+
+    /// What was found damaged and could not be mended.
+    pub(super) fn damage(&self) -> Vec<Damaged> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Why nothing is written any more.

@@ -37,6 +37,7 @@ mod manifest;
 mod map;
 mod object;
 mod options;
+mod part_writer;
 mod past;
 pub mod planted;
 mod postings;
@@ -47,6 +48,7 @@ mod recovery;
 mod resource_view;
 mod retention;
 mod rotate;
+mod scrub;
 mod segment;
 mod selection;
 mod shelf_set;
@@ -240,6 +242,16 @@ impl Store {
             let mut shelver = self.shelver.lock().unwrap_or_else(PoisonError::into_inner);
             // Without space it is for the next call; a failure was told by the hook.
             let _ = shelver.maintain(all);
+        }
+    }
+
+    /// Proves now every byte of shelves and sealed segments, and mends what can be mended: see [`Stats::damaged`] for the
+    /// rest. For stores without [`Options::background`]; does nothing for others, whose thread does it in its own time.
+    pub fn scrub(&self) {
+        if !self.engine.options.background {
+            let mut shelver = self.shelver.lock().unwrap_or_else(PoisonError::into_inner);
+            // As for `maintain`.
+            let _ = shelver.scrub();
         }
     }
 }

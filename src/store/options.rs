@@ -50,6 +50,12 @@ pub struct Options {
     pub batch_bytes_max: usize,
     /// Idle time after which the log says that it is synced.
     pub idle_marker: Duration,
+    /// Every byte of shelves and sealed segments is proven again this long after it was last, ...
+    pub scrub_interval: Duration,
+    /// ... the first time this long after the start, ...
+    pub scrub_delay: Duration,
+    /// ... at most so many bytes a second.
+    pub scrub_bytes_per_second: u64,
     /// Shelve and retire on a thread of its own. `false`: only when [`Store::maintain`](super::Store::maintain) is called.
     pub background: bool,
     /// Commit on a thread of its own. `false`: only when [`Store::commit`](super::Store::commit) is called, so that a
@@ -76,6 +82,9 @@ impl Default for Options {
             queue_bytes_max: 64 << 20,
             batch_bytes_max: 4 << 20,
             idle_marker: Duration::from_millis(10),
+            scrub_interval: Duration::from_hours(24),
+            scrub_delay: Duration::from_mins(10),
+            scrub_bytes_per_second: 8 << 20,
             background: true,
             committer_thread: true,
             on_fatal: Arc::new(|reason| {

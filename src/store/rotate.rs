@@ -169,6 +169,7 @@ pub(super) fn open_sealed(map: &Map, seed: &Seed, sealed: &manifest::Sealed) -> 
     map.publish(end + len);
     let footer = Footer::open(map.bytes(), end, len, seed).map_err(|error| Damaged::of(map.file(), &error))?;
     Ok(Sealed {
+        end: sealed.end,
         last_revision: sealed.last_revision,
         at: sealed.sealed_at,
         footer,

@@ -27,6 +27,8 @@ pub struct Segment {
 /// What is known of a segment that takes no more records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sealed {
+    /// Where its records end.
+    pub(super) end: u32,
     /// Highest revision of its records; one less than the first if there are none.
     pub(super) last_revision: u64,
     /// When it was sealed, in seconds since 1970.
@@ -77,6 +79,10 @@ impl Segment {
     /// Revision that the first record has or will have.
     pub fn first_revision(&self) -> u64 {
         self.first_revision
+    }
+
+    pub(super) fn seed(&self) -> &Seed {
+        &self.seed
     }
 
     /// The seal, if it takes no more records.

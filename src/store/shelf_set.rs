@@ -326,6 +326,17 @@ impl Part {
         Ok(())
     }
 
+    /// Where a block of JSON, sidecars and rows lies; empty behind the last one.
+    pub(super) fn block_range(&self, block: usize) -> Range<usize> {
+        self.shelf.block_range(block)
+    }
+
+    /// Proves what was read of a block, whatever the map shows.
+    pub(super) fn prove_bytes(&self, block: usize, read: &[u8]) -> Result<(), Damaged> {
+        let proven = self.shelf.check_block_read(&self.bytes, block, read);
+        proven.map_err(|error| Damaged::of(self.map.file(), &error))
+    }
+
     /// Number of the first object whose key is not below `bound`. O(log n) key reads.
     pub(super) fn lower(&self, bound: Bound<&[u8]>) -> usize {
         self.lower_within(bound, 0..self.count())

@@ -15,25 +15,20 @@
 //! most about five times n, and the delta stays a fraction. Or when it was quiet, the longer the more would have to be
 //! rewritten for the little that changed. Or when a segment is to be retired whose records are not all on shelves.
 
-use std::collections::HashMap;
-use std::io;
-use std::ops::Bound;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry};
-use flatkube_format::shelf::{RowFrame, Shelf, ShelfBuilder};
 
 use super::engine::{Counters, Engine, remove};
-use super::error::Damaged;
 use super::files;
-use super::layer::KeyRange;
-use super::listing::Listing;
-use super::manifest::{ReplaceError, is_no_space};
+use super::manifest::ReplaceError;
 use super::options::Options;
+use super::part_writer::PartWriter;
 use super::planted::{Planted, is_planted};
 use super::resource_view::ResourceView;
-use super::selection::Selection;
+use super::scrub::{DamagedPart, Scrub};
 use super::shelf_set::{Part, ShelfSet};
 use super::view::View;
 use super::write::Archiver;
@@ -42,6 +37,8 @@ use super::write::Archiver;
 const RETIRE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long it waits before it tries again after it found no space.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a resource with damage in the way is left alone.
+const STUCK_INTERVAL: Duration = Duration::from_secs(60);
 /// Bytes that a quiet resource may have rewritten for each byte that changed and each [`Options::shelve_quiet`] of quiet.
 const REWRITE_PER_QUIET: u64 = 16;
 
@@ -80,7 +77,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    fn stopped(&self) -> bool {
+    pub(super) fn stopped(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).stop
     }
 
@@ -128,6 +125,11 @@ pub(super) struct Shelver {
     frozen: HashMap<Arc<str>, u64>,
     /// The delta bytes of each resource, and since when they are the same.
     quiet: HashMap<Arc<str>, (u64, Instant)>,
+    scrub: Scrub,
+    /// Numbers of damaged parts, which are written anew whatever changed in them.
+    damaged: HashSet<u64>,
+    /// Resources that cannot be shelved because something damaged is in the way, and when that was found.
+    stuck: HashMap<Arc<str>, Instant>,
 }
 
 /// Why something was not shelved or retired.
@@ -136,6 +138,8 @@ pub(super) enum ShelveError {
     NoSpace,
     /// The store is closing.
     Stopped,
+    /// An object cannot be read and is in the log no more; told to [`Engine::tell_damage`].
+    Damaged,
     /// Told to [`Engine::fail`].
     Failed,
 }
@@ -143,10 +147,13 @@ pub(super) enum ShelveError {
 impl Shelver {
     pub(super) fn new(engine: Arc<Engine>, archiver: Arc<dyn Archiver>) -> Shelver {
         Shelver {
+            scrub: Scrub::new(&engine.options),
             engine,
             archiver,
             frozen: HashMap::new(),
             quiet: HashMap::new(),
+            damaged: HashSet::new(),
+            stuck: HashMap::new(),
         }
     }
 
@@ -158,11 +165,14 @@ impl Shelver {
             if engine.failure().is_some() {
                 return;
             }
-            timeout = match self.maintain(false) {
+            let found = self.scrub.step(&engine);
+            timeout = match self.maintain(false).and_then(|()| self.mend(found)) {
                 Ok(()) => self.next_look(),
                 Err(ShelveError::NoSpace) => Some(RETRY_INTERVAL),
+                Err(ShelveError::Damaged) => Some(STUCK_INTERVAL),
                 Err(ShelveError::Stopped | ShelveError::Failed) => return,
             };
+            timeout = Some(timeout.map_or(self.scrub.due_in(), |timeout| timeout.min(self.scrub.due_in())));
         }
     }
 
@@ -182,17 +192,55 @@ impl Shelver {
         let view = self.engine.view();
         for name in view.resources.keys() {
             if all || self.is_due(&view, name) {
-                self.shelve(name)?;
+                self.shelve_if_whole(name)?;
             }
         }
         self.retire()
+    }
+
+    /// Proves everything that lies on disk now, without pauses, and mends what can be mended.
+    pub(super) fn scrub(&mut self) -> Result<(), ShelveError> {
+        let engine = self.engine.clone();
+        let found = self.scrub.pass(&engine);
+        self.mend(found)
+    }
+
+    /// Writes damaged parts anew.
+    fn mend(&mut self, found: Vec<DamagedPart>) -> Result<(), ShelveError> {
+        for DamagedPart { resource, file } in found {
+            self.damaged.insert(file);
+            self.stuck.remove(&resource);
+            self.shelve_if_whole(&resource)?;
+        }
+        Ok(())
+    }
+
+    /// Shelves a resource, if nothing damaged is in the way. The others go on: what stays in the delta stays in the log.
+    fn shelve_if_whole(&mut self, name: &Arc<str>) -> Result<(), ShelveError> {
+        if self
+            .stuck
+            .get(name)
+            .is_some_and(|since| since.elapsed() < STUCK_INTERVAL)
+        {
+            return Ok(());
+        }
+        match self.shelve(name) {
+            Err(ShelveError::Damaged) => {
+                self.stuck.insert(name.clone(), Instant::now());
+                Ok(())
+            }
+            other => {
+                self.stuck.remove(name);
+                other
+            }
+        }
     }
 
     /// Retires old segments; shelves what stands in the way.
     fn retire(&mut self) -> Result<(), ShelveError> {
         let engine = self.engine.clone();
         for name in super::retention::standing_in_the_way(&engine) {
-            self.shelve(&name)?;
+            self.shelve_if_whole(&name)?;
         }
         super::retention::retire(&engine)
     }
@@ -234,16 +282,9 @@ impl Shelver {
         };
         let resource = view.resource(name).cloned().unwrap_or_default();
 
-        let mut writer = PartWriter {
-            engine: &engine,
-            name,
-            as_of: shelved_revision,
-            row_frame: self.archiver.row_frame(name),
-            next_file: 0,
-            written: Vec::new(),
-        };
-        writer.next_file = engine.manifest.lock().next_file;
-        let result = writer.merge(&view, &resource);
+        let row_frame = self.archiver.row_frame(name);
+        let mut writer = PartWriter::new(&engine, name, shelved_revision, row_frame);
+        let result = writer.merge(&view, &resource, &self.damaged);
         let PartWriter { next_file, written, .. } = writer;
         let parts = match result {
             Ok(parts) => parts,
@@ -317,13 +358,14 @@ impl Shelver {
     }
 
     /// Removes the parts that are not in use any more.
-    fn remove_replaced(&self, replaced: &[PartEntry], in_use: &[PartEntry]) {
-        let disk = &*self.engine.disk;
+    fn remove_replaced(&mut self, replaced: &[PartEntry], in_use: &[PartEntry]) {
+        let disk = self.engine.disk.clone();
         for part in replaced
             .iter()
             .filter(|part| !in_use.iter().any(|entry| entry.file == part.file))
         {
-            if let Err(error) = remove(disk, &files::part(part.file)) {
+            self.damaged.remove(&part.file);
+            if let Err(error) = remove(&*disk, &files::part(part.file)) {
                 tracing::warn!(%error, file = disk.path(&files::part(part.file)), "cannot remove a shelf part");
             }
         }
@@ -335,7 +377,8 @@ impl Shelver {
         let mut working = self.engine.working();
         let resource = working.view.resource(name)?;
         if resource.frozen.is_none() {
-            if resource.active.is_empty() {
+            let damaged = |part: &Arc<Part>| self.damaged.contains(&part.manifest_entry().file);
+            if resource.active.is_empty() && !resource.shelf.parts().iter().any(damaged) {
                 return None;
             }
             let revision = working.view.revision;
@@ -346,191 +389,5 @@ impl Shelver {
         working.publish();
         let revision = *self.frozen.get(name).expect("who froze it noted the revision");
         Some((view, revision))
-    }
-}
-
-/// Writes new parts of one resource.
-struct PartWriter<'a> {
-    engine: &'a Engine,
-    name: &'a str,
-    as_of: u64,
-    row_frame: Option<RowFrame>,
-    next_file: u64,
-    /// Numbers of the files that were made, in case they are not to be named.
-    written: Vec<u64>,
-}
-
-impl PartWriter<'_> {
-    /// Merges the frozen delta into the parts that it touches. All parts of the new shelf, in order.
-    fn merge(&mut self, view: &Arc<View>, resource: &ResourceView) -> Result<Vec<Arc<Part>>, ShelveError> {
-        let old = resource.shelf.parts();
-        if old.is_empty() {
-            let everything = KeyRange {
-                lower: Bound::Unbounded,
-                upper: None,
-            };
-            let mut parts = Vec::new();
-            self.write_range(view, everything, &mut parts)?;
-            return self.finish(parts);
-        }
-        let mut changed = vec![false; old.len()];
-        for index in resource.changed_parts(&view.log) {
-            changed[index] = true;
-        }
-        // A small part beside a changed one is taken along, so that deletions do not leave a row of crumbs.
-        let small = |index: usize| old[index].manifest_entry().bytes < self.engine.options.part_bytes / 4;
-        for index in 0..old.len() {
-            let beside = |index: usize| changed.get(index).copied().unwrap_or(false);
-            if !changed[index] && small(index) && (beside(index + 1) || (index > 0 && beside(index - 1))) {
-                changed[index] = true;
-            }
-        }
-        let mut parts = Vec::new();
-        let mut index = 0;
-        while index < old.len() {
-            if !changed[index] {
-                parts.push(old[index].clone());
-                index += 1;
-                continue;
-            }
-            let first = index;
-            while index < old.len() && changed[index] {
-                index += 1;
-            }
-            let lower = resource.shelf.keys_of(first).0;
-            let upper = resource.shelf.keys_of(index - 1).1;
-            let range = KeyRange {
-                lower: lower.map_or(Bound::Unbounded, |key| Bound::Included(key.as_bytes().to_vec())),
-                upper: upper.map(|key| key.as_bytes().to_vec()),
-            };
-            self.write_range(view, range, &mut parts)?;
-        }
-        self.finish(parts)
-    }
-
-    /// After it, the new files' names are durable.
-    fn finish(&self, parts: Vec<Arc<Part>>) -> Result<Vec<Arc<Part>>, ShelveError> {
-        if !self.written.is_empty() {
-            self.engine
-                .disk
-                .sync_dir()
-                .map_err(|error| self.failed("sync the data directory", &error))?;
-        }
-        Ok(parts)
-    }
-
-    fn write_range(
-        &mut self,
-        view: &Arc<View>,
-        range: KeyRange,
-        parts: &mut Vec<Arc<Part>>,
-    ) -> Result<(), ShelveError> {
-        let mut listing = Listing::between(view, self.name, range, &Selection::default());
-        let store = self.engine.manifest.lock().store;
-        let (name, as_of, row_frame) = (self.name, self.as_of, self.row_frame);
-        let builder = || ShelfBuilder::new(store, name, as_of).with_rows(row_frame);
-        let mut current = builder();
-        let engine = self.engine;
-        let damaged = |damaged: &Damaged| {
-            engine.fail("read what is to be shelved", damaged);
-            ShelveError::Failed
-        };
-        let mut full = Vec::new();
-        while let Some(run) = listing.next(256).map_err(|error| damaged(&error))? {
-            for object in run.objects() {
-                let (json, sidecar) =
-                    (|| Ok((object.json()?, object.sidecar_bytes()?)))().map_err(|error| damaged(&error))?;
-                let pushed = current.push(object.key(), object.revision(), object.shape(), json, sidecar);
-                pushed.map_err(|error| damaged(&Damaged::of(self.name, &error)))?;
-                if current.len_estimate() as u64 >= self.engine.options.part_bytes {
-                    full.push(std::mem::replace(&mut current, builder()));
-                }
-            }
-            for builder in full.drain(..) {
-                let part = self.write_part(builder)?;
-                parts.push(part);
-            }
-            if self.engine.signal.stopped() {
-                return Err(ShelveError::Stopped);
-            }
-        }
-        if current.count() > 0 {
-            parts.push(self.write_part(current)?);
-        }
-        Ok(())
-    }
-
-    fn write_part(&mut self, builder: ShelfBuilder) -> Result<Arc<Part>, ShelveError> {
-        let file = self.next_file;
-        self.next_file += 1;
-        let (name, name_new) = (files::part(file), files::part_new(file));
-        let regions = builder.finish();
-        let written = self.write_file(&name_new, &name, &regions);
-        drop(regions);
-        match written {
-            Ok(map) => {
-                self.written.push(file);
-                let damaged = |damaged: &Damaged| {
-                    self.engine.fail("read back a shelf", damaged);
-                    ShelveError::Failed
-                };
-                let bytes = map.bytes();
-                let shelf = Shelf::open(bytes).map_err(|error| damaged(&Damaged::of(&name, &error)))?;
-                let entry = PartEntry {
-                    file,
-                    count: shelf.count() as u64,
-                    bytes: bytes.len() as u64,
-                    first_key: shelf.key(bytes, 0).to_owned(),
-                    last_key: shelf.key(bytes, shelf.count() - 1).to_owned(),
-                    header_crc: shelf.header_crc(),
-                };
-                Counters::add(&self.engine.counters.shelved_bytes, entry.bytes);
-                Part::open(entry, map).map(Arc::new).map_err(|error| damaged(&error))
-            }
-            Err(error) => {
-                let _ = remove(&*self.engine.disk, &name_new);
-                Err(self.failed("write a shelf", &error))
-            }
-        }
-    }
-
-    /// Writes a file in steps, each synced before the next, so that a sync of the log never waits for much.
-    fn write_file(&self, name_new: &str, name: &str, regions: &[Vec<u8>]) -> io::Result<Arc<super::map::Map>> {
-        let (disk, options) = (&self.engine.disk, &self.engine.options);
-        // What no manifest names is of no worth.
-        remove(&**disk, name_new)?;
-        let file = disk.create(name_new)?;
-        file.allocate(regions.iter().map(|region| region.len() as u64).sum())?;
-        let mut offset = 0;
-        let mut unsynced = 0;
-        for step in regions
-            .iter()
-            .flat_map(|region| region.chunks(options.shelve_step_bytes.max(1)))
-        {
-            file.write_at(step, offset)?;
-            offset += step.len() as u64;
-            unsynced += step.len();
-            if unsynced >= options.shelve_step_bytes {
-                file.sync_data()?;
-                unsynced = 0;
-                if !options.shelve_pause.is_zero() && !self.engine.signal.stopped() {
-                    std::thread::sleep(options.shelve_pause);
-                }
-            }
-        }
-        file.sync_data()?;
-        disk.rename(name_new, name)?;
-        let map = file.map()?;
-        map.publish(map.capacity());
-        Ok(map)
-    }
-
-    fn failed(&self, action: &str, error: &io::Error) -> ShelveError {
-        if is_no_space(error) {
-            tracing::warn!(%error, resource = self.name, "no space to shelve; it is tried again");
-            return ShelveError::NoSpace;
-        }
-        self.engine.fail(action, error);
-        ShelveError::Failed
     }
 }

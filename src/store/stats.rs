@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Store;
+use super::error::Damaged;
 
 /// Figures of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +28,14 @@ pub struct Stats {
     pub shelved_bytes: u64,
     /// Followers that were too slow for the retention.
     pub followers_too_old: u64,
+    /// Passes over all shelves and sealed segments since the store was opened.
+    pub scrubs: u64,
+    /// Bytes that those read.
+    pub scrubbed_bytes: u64,
+    /// Objects that were damaged on a shelf and taken from the log.
+    pub mended_objects: u64,
+    /// What was found damaged and is in the log no more: reads of it fail. At most 100 places.
+    pub damaged: Vec<Damaged>,
     /// Per storage resource, sorted by name.
     pub resources: Vec<ResourceStats>,
 }
@@ -84,6 +93,10 @@ impl Store {
             shelvings: count(&counters.shelvings),
             shelved_bytes: count(&counters.shelved_bytes),
             followers_too_old: count(&counters.followers_too_old),
+            scrubs: count(&counters.scrubs),
+            scrubbed_bytes: count(&counters.scrubbed_bytes),
+            mended_objects: count(&counters.mended_objects),
+            damaged: self.engine.damage(),
             resources: resources.collect(),
         }
     }
