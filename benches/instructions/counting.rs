@@ -4,20 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::fixtures::Fixtures;
-use crate::{Counts, Scenario, region};
-
-/// Instructions of one round.
-pub(crate) fn count(scenario: &Scenario, fixtures: &Fixtures) -> u64 {
-    let rounds = scenario.rounds;
-    match scenario.counts {
-        Counts::Region => total(scenario, rounds, fixtures) / rounds,
-        Counts::Process => {
-            let few = total(scenario, rounds, fixtures);
-            let many = total(scenario, 3 * rounds, fixtures);
-            many.saturating_sub(few) / (2 * rounds)
-        }
-    }
-}
+use crate::{Scenario, region};
 
 /// Where callgrind's profiles stay: `target/instructions/`.
 fn profile_of(name: &str) -> PathBuf {
@@ -27,8 +14,8 @@ fn profile_of(name: &str) -> PathBuf {
     folder.join(format!("{name}.out"))
 }
 
-/// Instructions of a whole run.
-fn total(scenario: &Scenario, rounds: u64, fixtures: &Fixtures) -> u64 {
+/// Instructions of one round.
+pub(crate) fn count(scenario: &Scenario, fixtures: &Fixtures) -> u64 {
     let profile = profile_of(scenario.name);
     let data = fixtures.copy(scenario.data);
     let mut command = Command::new("valgrind");
@@ -38,14 +25,12 @@ fn total(scenario: &Scenario, rounds: u64, fixtures: &Fixtures) -> u64 {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.args(["--tool=callgrind", "--quiet"]);
     command.arg(format!("--callgrind-out-file={}", profile.display()));
-    if scenario.counts == Counts::Region {
-        command.args([
-            "--collect-atstart=no".to_owned(),
-            format!("--toggle-collect={}", region::PATTERN),
-        ]);
-    }
+    command.args([
+        "--collect-atstart=no".to_owned(),
+        format!("--toggle-collect={}", region::PATTERN),
+    ]);
     command.arg(std::env::current_exe().expect("this program"));
-    command.args(["--run", scenario.name, "--rounds", &rounds.to_string(), "--data"]);
+    command.args(["--run", scenario.name, "--data"]);
     command.arg(data.path());
     let output = command.output().unwrap_or_else(|error| {
         panic!("cannot run valgrind, which counts ({error}): install it (apt-get install valgrind)")
@@ -57,9 +42,11 @@ fn total(scenario: &Scenario, rounds: u64, fixtures: &Fixtures) -> u64 {
         String::from_utf8_lossy(&output.stderr)
     );
     let text = std::fs::read_to_string(&profile).expect("callgrind's profile");
-    text.lines()
+    let total: u64 = text
+        .lines()
         .find_map(|line| line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: ")))
         .and_then(|count| count.trim().parse().ok())
         .filter(|count| *count > 0)
-        .unwrap_or_else(|| panic!("{} says nothing of {}", profile.display(), region::PATTERN))
+        .unwrap_or_else(|| panic!("{} says nothing of {}", profile.display(), region::PATTERN));
+    total / scenario.rounds
 }

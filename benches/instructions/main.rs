@@ -55,10 +55,8 @@ struct Arguments {
     #[arg(long)]
     list: bool,
     /// What runs under valgrind: one scenario
-    #[arg(long, hide = true, requires_all = ["rounds", "data"])]
+    #[arg(long, hide = true, requires = "data")]
     run: Option<String>,
-    #[arg(long, hide = true)]
-    rounds: Option<u64>,
     #[arg(long, hide = true)]
     data: Option<PathBuf>,
     /// What cargo passes
@@ -71,18 +69,9 @@ struct Scenario {
     name: &'static str,
     /// How often it is done while counting. More makes a small count steadier.
     rounds: u64,
-    counts: Counts,
     data: Data,
     /// Does it so many times, on data of its own.
     run: fn(&Fixtures, u64),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Counts {
-    /// What [`region::counted`] runs, on its own thread.
-    Region,
-    /// All threads.
-    Process,
 }
 
 fn scenarios() -> Vec<Scenario> {
@@ -95,9 +84,10 @@ fn scenarios() -> Vec<Scenario> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut scenarios = scenarios();
-    if let (Some(name), Some(rounds), Some(data)) = (&arguments.run, arguments.rounds, &arguments.data) {
+    if let (Some(name), Some(data)) = (&arguments.run, &arguments.data) {
         let scenario = scenarios.iter().find(|scenario| scenario.name == name);
-        (scenario.expect("a scenario of that name").run)(&Fixtures::at(data), rounds);
+        let scenario = scenario.expect("a scenario of that name");
+        (scenario.run)(&Fixtures::at(data), scenario.rounds);
         return ExitCode::SUCCESS;
     }
     let only = arguments.scenario.as_deref().unwrap_or("");

@@ -6,12 +6,12 @@ use flatkube::api::negotiate::{MetaVersion, Shape};
 use flatkube::api::request::{RequestInfo, Verb};
 use flatkube::store::Store;
 
+use crate::Scenario;
 use crate::asking::{self, Asking, request};
 use crate::fixtures::{Data, Fixtures, LOGGED, SHELVED};
 use crate::opened;
 use crate::region::counted;
 use crate::stored::{self, pod_place, pods};
-use crate::{Counts, Scenario};
 
 /// Events that a watch is told at once.
 const EVENTS: usize = 100;
@@ -20,7 +20,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let scenario = |name, data, rounds, run| Scenario {
         name,
         rounds,
-        counts: Counts::Region,
         data,
         run,
     };

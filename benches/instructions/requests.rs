@@ -1,5 +1,5 @@
 //! Whole requests: a complete server, asked over a connection. Counted is its thread: HTTP, routing, authentication and what
-//! the request is about; not the client, nor the committer, which `log_create` counts.
+//! the request is about; not the client, nor the committer, whose work `commit_1` counts.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::fixtures::{Data, Fixtures};
 use crate::region::counted_once;
 use crate::stored::{self, pod_place};
-use crate::{Counts, Scenario, opened};
+use crate::{Scenario, opened};
 
 const TOKEN: &str = "instructions";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -28,7 +28,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let scenario = |name, rounds, run| Scenario {
         name,
         rounds,
-        counts: Counts::Region,
         data: Data::Served,
         run,
     };

@@ -4,13 +4,13 @@ use flatkube::patch::managed::{self, Request};
 use flatkube::patch::{self, PatchKind};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::schema::{self, Expected, FieldValidation, Schema, Syntax};
-use flatkube::store::{Change, Durability, Precondition, Write};
+use flatkube::store::{Durability, Write};
 use serde_json::{Value, json};
 
 use crate::fixtures::{Data, Fixtures, LOGGED};
 use crate::region::{counted, counted_once};
 use crate::stored::{self, CREATED_S, config_maps, pods};
-use crate::{Counts, Scenario, opened, protobuf};
+use crate::{Scenario, opened, protobuf};
 
 const NOW: &str = "2026-01-02T03:04:05Z";
 
@@ -18,7 +18,6 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     let scenario = |name, data, rounds, run| Scenario {
         name,
         rounds,
-        counts: Counts::Region,
         data,
         run,
     };
@@ -46,13 +45,12 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             counted_once(|| store.maintain(true));
             assert_eq!(store.stats().resources[0].delta_entries, 0);
         }),
-        Scenario {
-            name: "log_create",
-            rounds: 500,
-            counts: Counts::Process,
-            data: Data::Delta,
-            run: log,
-        },
+        scenario("commit_1", Data::Delta, 200, |fixtures, rounds| {
+            commit(fixtures, rounds, 1)
+        }),
+        scenario("commit_64", Data::Delta, 10, |fixtures, rounds| {
+            commit(fixtures, rounds, 64)
+        }),
     ]
 }
 
@@ -129,20 +127,22 @@ fn sidecar(_: &Fixtures, rounds: u64) {
     });
 }
 
-/// Creates, one after the other: queue, record, append, publication, answer; on both threads.
-fn log(fixtures: &Fixtures, rounds: u64) {
-    let (store, runtime) = (fixtures.delta(), opened::runtime());
+/// Creates from the queue to the answer, so many in a batch: precondition, record, append, publication. The committer has no
+/// thread of its own here.
+fn commit(fixtures: &Fixtures, rounds: u64, together: usize) {
+    let (store, runtime) = (opened::open_by_hand(&fixtures.delta_folder()), opened::runtime());
     let prepared = stored::prepared(pods(), &stored::pod(7, false));
-    runtime.block_on(async {
-        for number in 0..rounds {
-            let write = Write {
-                resource: "pods".into(),
-                key: format!("namespace/created-{number:06}"),
-                precondition: Precondition::Absent,
-                uid: None,
-                change: Change::Put(prepared.clone()),
-            };
-            store.write(write).await.expect("a write");
-        }
+    // Made before, and one batch more for the round that is not counted.
+    let mut batches: Vec<Vec<Write>> = (0..=rounds as usize)
+        .map(|round| {
+            let numbers = round * together..(round + 1) * together;
+            numbers
+                .map(|number| stored::create(pods(), format!("namespace/created-{number:06}"), &prepared))
+                .collect()
+        })
+        .collect();
+    counted(rounds, || {
+        let batch = batches.pop().expect("one for each round");
+        opened::commit(&runtime, &store, batch);
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, Throughput};
+use criterion::{BatchSize, Criterion, Throughput};
 use flatkube::store::Durability;
 use flatkube_format::frame::{self, Kind, NewRecord, Previous, Seed};
 
@@ -11,6 +11,7 @@ use crate::stored::{self, pods};
 
 pub(crate) fn bench(criterion: &mut Criterion, quick: bool) {
     records(criterion);
+    commits(criterion);
     replay(criterion, if quick { &[100] } else { &[1_000, 10_000] });
 }
 
@@ -42,6 +43,35 @@ fn records(criterion: &mut Criterion) {
     group.bench_function("read", |bencher| {
         bencher.iter(|| frame::read(&buffer, 0, &seed).map(|record| record.revision));
     });
+    group.finish();
+}
+
+/// Writes from the queue to the answer, on one thread: precondition, record, append without a sync, publication.
+fn commits(criterion: &mut Criterion) {
+    let mut group = crate::group(criterion, "commit");
+    // What is created stays: not for long.
+    group.sample_size(10);
+    group.measurement_time(Duration::from_millis(500));
+    let prepared = stored::prepared(pods(), &stored::pod(0, false));
+    for together in [1, 64] {
+        group.throughput(Throughput::Elements(together as u64));
+        group.bench_function(format!("{together} created"), |bencher| {
+            let directory = tempfile::tempdir_in(opened::base()).expect("a directory");
+            let (store, runtime) = (opened::open_by_hand(directory.path()), opened::runtime());
+            let mut number = 0;
+            bencher.iter_batched(
+                || {
+                    let writes = (0..together).map(|_| {
+                        number += 1;
+                        stored::create(pods(), format!("namespace/pod-{number:08}"), &prepared)
+                    });
+                    writes.collect::<Vec<_>>()
+                },
+                |writes| opened::commit(&runtime, &store, writes),
+                BatchSize::SmallInput,
+            );
+        });
+    }
     group.finish();
 }
 

@@ -50,8 +50,31 @@ impl Opened {
 
 /// Opens the store in a directory.
 pub(crate) fn open(directory: &Path, durability: Durability) -> Arc<Store> {
+    open_with(directory, options(durability))
+}
+
+/// Opens the store in a directory without a committer of its own: [`commit`] makes the writes.
+pub(crate) fn open_by_hand(directory: &Path) -> Arc<Store> {
+    let options = Options {
+        committer_thread: false,
+        ..options(Durability::Os)
+    };
+    open_with(directory, options)
+}
+
+fn open_with(directory: &Path, options: Options) -> Arc<Store> {
     let disk = RealDisk::create(directory).expect("a directory");
-    Store::open(Arc::new(disk), options(durability), Arc::new(KindArchiver)).expect("a store")
+    Store::open(Arc::new(disk), options, Arc::new(KindArchiver)).expect("a store")
+}
+
+/// Makes all the writes in one batch, on this thread.
+pub(crate) fn commit(runtime: &tokio::runtime::Runtime, store: &Store, writes: Vec<Write>) {
+    runtime.block_on(async {
+        let writes = futures_util::future::join_all(writes.into_iter().map(|write| store.write(write)));
+        // The first to be asked are the writes, which are queued then.
+        let (written, committed) = tokio::join!(writes, async { store.commit() });
+        assert!(committed && written.iter().all(Result::is_ok), "not all was written");
+    });
 }
 
 /// Nothing is written or shelved that nobody asked for.

@@ -82,6 +82,17 @@ pub(crate) fn put(resource: &'static Resource, object: &Value) -> Write {
     }
 }
 
+/// A write that creates an object with that key.
+pub(crate) fn create(resource: &'static Resource, key: String, prepared: &Prepared) -> Write {
+    Write {
+        resource: resource.storage.into(),
+        key,
+        precondition: Precondition::Absent,
+        uid: None,
+        change: Change::Put(prepared.clone()),
+    }
+}
+
 fn bare_pod(number: usize, picked: bool) -> Value {
     let mut body: Value = serde_json::from_slice(&pod_body(number)).expect("JSON");
     if picked {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput};
 use flatkube::api::negotiate::Shape;
 use flatkube::api::request::Verb;
-use flatkube::store::{Change, Durability, Precondition, Prepared, Write};
+use flatkube::store::{Durability, Precondition, Write};
 
 use crate::asking::{self, Asking, request};
 use crate::opened::Opened;
@@ -25,16 +25,6 @@ pub(crate) fn bench(criterion: &mut Criterion, stores: &Stores) {
     fanned_out(criterion);
 }
 
-fn write(key: String, precondition: Precondition, prepared: &Prepared) -> Write {
-    Write {
-        resource: pods().storage.into(),
-        key,
-        precondition,
-        uid: None,
-        change: Change::Put(prepared.clone()),
-    }
-}
-
 fn by_size(criterion: &mut Criterion, stores: &Stores, size: usize) {
     let mut group = crate::group(criterion, &format!("writes to {size}"));
     // What is created stays: not for long.
@@ -51,7 +41,7 @@ fn by_size(criterion: &mut Criterion, stores: &Stores, size: usize) {
     group.bench_function("create alone", |bencher| {
         let opened = &stores.at(size, Stage::Mixed).opened;
         bencher.iter_batched(
-            || write(new_key(), Precondition::Absent, &prepared),
+            || stored::create(pods(), new_key(), &prepared),
             |write| opened.write(write),
             BatchSize::SmallInput,
         );
@@ -63,7 +53,10 @@ fn by_size(criterion: &mut Criterion, stores: &Stores, size: usize) {
             || {
                 number = (number + 7_919) % size;
                 let (namespace, name) = pod_place(number);
-                write(format!("{namespace}/{name}"), Precondition::Exists, &prepared)
+                Write {
+                    precondition: Precondition::Exists,
+                    ..stored::create(pods(), format!("{namespace}/{name}"), &prepared)
+                }
             },
             |write| opened.write(write),
             BatchSize::SmallInput,
@@ -74,7 +67,7 @@ fn by_size(criterion: &mut Criterion, stores: &Stores, size: usize) {
         let opened = &stores.at(size, Stage::Mixed).opened;
         bencher.iter_batched(
             || {
-                let writes = (0..TOGETHER).map(|_| write(new_key(), Precondition::Absent, &prepared));
+                let writes = (0..TOGETHER).map(|_| stored::create(pods(), new_key(), &prepared));
                 writes.collect::<Vec<_>>()
             },
             |writes| opened.fill(writes.into_iter()),
