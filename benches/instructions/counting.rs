@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::fixtures::Fixtures;
 use crate::{Scenario, region};
@@ -14,8 +16,28 @@ fn profile_of(name: &str) -> PathBuf {
     folder.join(format!("{name}.out"))
 }
 
+/// Instructions of one round of each scenario, `repeat` times; as many scenarios at a time as there are CPUs.
+pub(crate) fn count_all(scenarios: &[Scenario], fixtures: &Fixtures, repeat: usize) -> Vec<Vec<u64>> {
+    let next = AtomicUsize::new(0);
+    let counts: Vec<OnceLock<Vec<u64>>> = scenarios.iter().map(|_| OnceLock::new()).collect();
+    let work = || {
+        while let Some((scenario, counted)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            scenarios.get(index).zip(counts.get(index))
+        } {
+            counted.get_or_init(|| (0..repeat).map(|_| count(scenario, fixtures)).collect());
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    counts.into_iter().filter_map(OnceLock::into_inner).collect()
+}
+
 /// Instructions of one round.
-pub(crate) fn count(scenario: &Scenario, fixtures: &Fixtures) -> u64 {
+fn count(scenario: &Scenario, fixtures: &Fixtures) -> u64 {
     let profile = profile_of(scenario.name);
     let data = fixtures.copy(scenario.data);
     let mut command = Command::new("valgrind");

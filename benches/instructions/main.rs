@@ -105,11 +105,9 @@ fn main() -> ExitCode {
     let fixtures = Fixtures::make(data.path(), scenarios.iter().map(|scenario| scenario.data));
     let limits = limits::Limits::read();
     let mut table = limits::Table::new(&limits, only.is_empty());
-    for scenario in &scenarios {
-        let counts: Vec<u64> = (0..arguments.repeat.max(1))
-            .map(|_| counting::count(scenario, &fixtures))
-            .collect();
-        table.row(scenario.name, &counts);
+    let counts = counting::count_all(&scenarios, &fixtures, arguments.repeat.max(1));
+    for (scenario, counts) in scenarios.iter().zip(&counts) {
+        table.row(scenario.name, counts);
     }
     if arguments.save {
         table.save(limits);

@@ -46,10 +46,10 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             assert_eq!(store.stats().resources[0].delta_entries, 0);
         }),
         scenario("commit_1", Data::Delta, 200, |fixtures, rounds| {
-            commit(fixtures, rounds, 1)
+            commit(fixtures, rounds, 1);
         }),
         scenario("commit_64", Data::Delta, 10, |fixtures, rounds| {
-            commit(fixtures, rounds, 64)
+            commit(fixtures, rounds, 64);
         }),
     ]
 }
