@@ -1,7 +1,7 @@
 //! flatkube: a Kubernetes API server in one binary, served from a zero-copy storage engine.
 //!
 //! Who may call whom, top to bottom only: [`cli`] → [`api`] → `admission`, [`auth`] → [`patch`], [`resources`] →
-//! [`schema`] → [`store`] → [`flatkube_format`].
+//! [`schema`] → [`tree`], [`store`] → [`flatkube_format`].
 
 pub mod api;
 pub mod auth;
@@ -10,3 +10,4 @@ pub mod patch;
 pub mod resources;
 pub mod schema;
 pub mod store;
+pub mod tree;

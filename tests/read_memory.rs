@@ -54,7 +54,7 @@ async fn fill(store: &Arc<Store>, objects: usize) {
             key: format!("a/{name}"),
             precondition: Precondition::Any,
             uid: None,
-            change: Change::Put(resources::encode(configmaps(), &object).unwrap()),
+            change: Change::Put(resources::encode(configmaps(), &object.into()).unwrap()),
         };
         let store = store.clone();
         writes.spawn(async move { store.write(write).await.map(drop) });

@@ -70,14 +70,14 @@ impl World {
                 "creationTimestamp": "2026-01-02T03:04:05Z", "labels": {"l": label}},
             "data": {"k": data},
         });
-        let change = Change::Put(resources::encode(configmaps(), &object).unwrap());
+        let change = Change::Put(resources::encode(configmaps(), &object.clone().into()).unwrap());
         self.write(namespace, name, change).await.revision
     }
 
     async fn delete(&self, namespace: &str, name: &str) -> u64 {
         let object = json!({"metadata": {"name": name, "namespace": namespace, "uid": format!("u-{name}"),
             "creationTimestamp": "2026-01-02T03:04:05Z"}, "data": {"k": "final"}});
-        let change = Change::Delete(resources::encode(configmaps(), &object).unwrap());
+        let change = Change::Delete(resources::encode(configmaps(), &object.clone().into()).unwrap());
         self.write(namespace, name, change).await.revision
     }
 
@@ -523,7 +523,7 @@ async fn tables_and_metadata_of_a_shelf_are_those_of_the_delta_byte_for_byte() {
                 "annotations": {"long": "v".repeat(if n % 40 > 35 { n * 999 } else { n })}},
             "data": {"k": "v"},
         });
-        let change = Change::Put(resources::encode(configmaps(), &object).unwrap());
+        let change = Change::Put(resources::encode(configmaps(), &object.clone().into()).unwrap());
         world.write("a", &format!("o-{n:03}"), change).await;
     }
     let mut answers = Vec::new();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The layers of the program from the bottom up. A folder may use what stands before it, never what stands after it;
 /// folders of one row may not use each other.
 const LAYERS: [&[&str]; 8] = [
-    &["store"],
+    &["store", "tree"],
     &["schema"],
     &["resources", "patch"],
     &["admission", "auth"],

@@ -70,7 +70,7 @@ fn spoiled(prepared: &Prepared, letter: u8) -> Prepared {
 async fn spoil(store: &Store, namespace: &'static str, name: &str, number: usize, mut object: Value) -> Unreadable {
     // What is not part of the stored form.
     object["metadata"]["resourceVersion"].take();
-    let prepared = resources::encode(pods(), &object).expect("a Pod can be stored");
+    let prepared = resources::encode(pods(), &object.into()).expect("a Pod can be stored");
     let prepared = spoiled(&prepared, b'a' + (number % 26) as u8);
     write(store, namespace, name, number, prepared).await
 }
@@ -504,7 +504,7 @@ async fn scenario() {
     let mut moved = manifest("one", 6);
     moved["metadata"]["labels"]["tier"] = json!("elsewhere");
     moved["metadata"]["uid"] = json!("00000000-0000-4000-8000-000000000000");
-    let prepared = spoiled(&resources::encode(self::pods(), &moved).expect("a Pod"), b'z');
+    let prepared = spoiled(&resources::encode(self::pods(), &moved.into()).expect("a Pod"), b'z');
     let written = write(&store, "one", &leaving.name, 6, prepared).await;
     let line = watch.line().await.expect("connected").expect("an event");
     let [head, tail] = leaving.prepared.halves().expect("a place for the revision");

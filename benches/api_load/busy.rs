@@ -240,7 +240,7 @@ impl CreateWhileShelving {
         let (objects, round) = (self.objects, self.rounds);
         self.stock.served.fill((0..objects).step_by(100).map(|n| {
             let (resource, mut object) = dataset::pod(n, dataset::is_picked(n, objects, PICKED));
-            object["metadata"]["annotations"]["bench.example.com/touched"] = json!(round.to_string());
+            object["metadata"]["annotations"]["bench.example.com/touched"] = round.to_string().into();
             (resource, object)
         }));
     }

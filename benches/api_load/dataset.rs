@@ -7,7 +7,8 @@ use std::time::Duration;
 use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::store::{Change, Durability, Options, Precondition, Store, Write};
-use serde_json::{Value, json};
+use flatkube::tree::Value;
+use serde_json::json;
 
 use crate::client::{TOKEN, Target, client_tls};
 use crate::objects;
@@ -210,7 +211,7 @@ pub(crate) fn pod(n: usize, picked: bool) -> (&'static Resource, Value) {
     let mut object: Value = serde_json::from_slice(&seeded.body).expect("JSON");
     let status: Value = serde_json::from_slice(&seeded.status).expect("JSON");
     if picked {
-        object["metadata"]["labels"]["pick"] = json!("yes");
+        object["metadata"]["labels"]["pick"] = "yes".into();
     }
     let mut object = prepared(pods(), object);
     object["status"] = status["status"].clone();
@@ -253,7 +254,8 @@ pub(crate) fn lease(n: usize) -> (&'static Resource, Value) {
     (resource, prepared(resource, object))
 }
 
-fn prepared(resource: &'static Resource, mut object: Value) -> Value {
+fn prepared(resource: &'static Resource, object: impl Into<Value>) -> Value {
+    let mut object = object.into();
     let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
     let context = Context {
         now_s: CREATED_S,

@@ -181,7 +181,7 @@ pub(crate) fn pod_path(n: usize) -> String {
 
 fn of_many_pods(objects: usize) -> Vec<Kind> {
     let pod = dataset::pod(0, false).1;
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &flatkube::tree::Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
     let node = text(&pod["spec"]["nodeName"]);
     let list = || Question::get("/api/v1/pods");

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::dataset::{self, Served};
 use crate::limit::Limit;
 use flatkube::store::Durability;
@@ -137,7 +135,7 @@ fn small(on: On) -> Rc<Stock> {
 fn grow_delta(served: &Served, objects: usize) {
     served.fill((0..objects).step_by(4).map(|n| {
         let (resource, mut object) = dataset::pod(n, dataset::is_picked(n, objects, PICKED));
-        object["metadata"]["annotations"]["bench.example.com/updated"] = json!("yes");
+        object["metadata"]["annotations"]["bench.example.com/updated"] = "yes".into();
         (resource, object)
     }));
 }

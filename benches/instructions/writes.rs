@@ -5,7 +5,8 @@ use flatkube::patch::{self, PatchKind};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::schema::{self, Expected, FieldValidation, Schema, Syntax};
 use flatkube::store::{Durability, Write};
-use serde_json::{Value, json};
+use flatkube::tree::Value;
+use serde_json::json;
 
 use crate::fixtures::{Data, Fixtures, LOGGED};
 use crate::region::{counted, counted_once};
@@ -96,7 +97,7 @@ fn status_patch(_: &Fixtures, rounds: u64) {
     let resource = pods();
     let schema = Schema::of("", "v1", "Pod").expect("a built-in kind");
     let mut pod = stored::pod(7, false);
-    pod["status"] = json!({ "phase": "Pending", "qosClass": "Burstable" });
+    pod["status"] = json!({ "phase": "Pending", "qosClass": "Burstable" }).into();
     let stored = resources::encode(resource, &pod).expect("an object").json;
     let patch = stored::pod_status(7);
     let context = Context {
@@ -105,9 +106,9 @@ fn status_patch(_: &Fixtures, rounds: u64) {
         name: pod["metadata"]["name"].as_str(),
     };
     counted(rounds, || {
-        let mut old: Value = serde_json::from_slice(&stored).expect("stored JSON");
-        old["kind"] = json!("Pod");
-        old["apiVersion"] = json!("v1");
+        let mut old = schema::read_stored(&stored, schema).expect("stored JSON");
+        old["kind"] = "Pod".into();
+        old["apiVersion"] = "v1".into();
         let patched = patch::apply(PatchKind::Merge, &old, &patch, schema, FieldValidation::Warn);
         let mut new = patched.expect("it applies").value;
         resources::prepare_update_with(resource, Some("status"), &old, &mut new, &context, |new| {

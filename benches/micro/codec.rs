@@ -3,7 +3,7 @@
 use criterion::{BatchSize, Criterion, Throughput};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::schema::{self, Expected, FieldValidation, Syntax};
-use serde_json::Value;
+use flatkube::tree::Value;
 
 use crate::stored::{self, CREATED_S, config_maps, pods};
 use crate::{Group, protobuf};
@@ -33,7 +33,7 @@ fn decode(resource: &Resource, syntax: Syntax, body: &[u8]) -> Value {
 fn of_kind(group: &mut Group<'_>, resource: &'static Resource, json: &[u8]) {
     let sent: Value = serde_json::from_slice(json).expect("JSON");
     let yaml = serde_saphyr::to_string(&sent).expect("YAML").into_bytes();
-    let protobuf = protobuf::body(&sent);
+    let protobuf = protobuf::body(&serde_json::to_value(&sent).expect("JSON"));
     let value = decode(resource, Syntax::Json, json);
     for (name, syntax, body) in [
         ("decode JSON", Syntax::Json, json),

@@ -11,15 +11,15 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     let mut group = crate::group(criterion, "patch of a Pod");
     let schema = Schema::of("", "v1", "Pod").expect("a built-in kind");
     let mut pod = stored::pod(7, false);
-    pod["apiVersion"] = json!("v1");
-    pod["kind"] = json!("Pod");
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
     group.throughput(Throughput::Bytes(pod.to_string().len() as u64));
     let (name, image) = (
         &pod["spec"]["containers"][0]["name"],
         "registry.example.com/shop/other:2",
     );
     let mut containers = pod["spec"]["containers"].clone();
-    containers[0]["image"] = json!(image);
+    containers[0]["image"] = image.into();
     let labels = json!({ "metadata": { "labels": { "patched": "yes", "team": null } } });
     let mut merge = labels.clone();
     merge["spec"] = json!({ "containers": containers });

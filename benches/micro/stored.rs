@@ -7,7 +7,7 @@ use flatkube::patch::managed::{self, Request};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::schema::Schema;
 use flatkube::store::{Change, Precondition, Prepared, Write};
-use serde_json::{Value, json};
+use flatkube::tree::Value;
 
 #[path = "../../src/cli/seed/objects.rs"]
 #[allow(dead_code, unused_imports, reason = "the seed command and its tests use more of it")]
@@ -96,7 +96,7 @@ pub(crate) fn create(resource: &'static Resource, key: String, prepared: &Prepar
 fn bare_pod(number: usize, picked: bool) -> Value {
     let mut body: Value = serde_json::from_slice(&pod_body(number)).expect("JSON");
     if picked {
-        body["metadata"]["labels"]["pick"] = json!("yes");
+        body["metadata"]["labels"]["pick"] = "yes".into();
     }
     let mut pod = created(pods(), body, number);
     let mut status: Value = serde_json::from_slice(&pod_status(number)).expect("JSON");
@@ -113,7 +113,7 @@ fn created(resource: &'static Resource, mut object: Value, number: usize) -> Val
         name: None,
     };
     resources::prepare_create(resource, &mut object, &context).expect("a valid object");
-    object["metadata"]["uid"] = json!(format!("{number:08x}-0000-4000-8000-000000000000"));
+    object["metadata"]["uid"] = format!("{number:08x}-0000-4000-8000-000000000000").into();
     object
 }
 

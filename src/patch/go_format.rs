@@ -1,6 +1,6 @@
 //! Values as Go prints them, for texts of errors that quote what was sent.
 
-use serde_json::Value;
+use crate::tree::Value;
 use std::fmt::Write as _;
 
 /// A value as `%v` prints it: `map[image:noname ports:[80 443]]`.
@@ -19,7 +19,7 @@ fn write(text: &mut String, value: &Value) {
         Value::Number(value) => {
             let _ = write!(text, "{value}");
         }
-        Value::String(value) => text.push_str(value),
+        Value::String(value) | Value::Raw(value) => text.push_str(value),
         Value::Array(items) => {
             text.push('[');
             for (i, item) in items.iter().enumerate() {

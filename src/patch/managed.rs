@@ -5,13 +5,16 @@
 //! and maps are one field. Applying (`operation: Apply`) is not here; entries of appliers lose fields like all others.
 
 mod compare;
+mod entry;
 mod fields;
+mod trail;
 
-use serde_json::{Map, Value, json};
+use crate::tree::{Map, Value};
 
 use crate::schema::Schema;
-use compare::Mode;
-use fields::{Fields, field_key};
+use compare::{Changes, Mode, compare};
+use fields::Fields;
+use trail::Trail;
 
 /// Most entries of updates that an object keeps; the oldest are merged into one of the name `ancient-changes`.
 const UPDATERS_MAX: usize = 10;
@@ -34,10 +37,12 @@ pub struct Request<'a> {
 
 /// Sets `metadata.managedFields` of `new`, which is to replace `live` (`None`: is to be created). What the client sent
 /// there is dropped, unless it sent `[{}]`, which forgets all managers.
-pub fn update(schema: Schema<'_>, live: Option<&Value>, new: &mut Value, request: &Request<'_>) {
+///
+/// The sets of other managers are taken apart only when this change takes something from them; new ones are written as text.
+pub fn update(schema: Schema<'static>, live: Option<&Value>, new: &mut Value, request: &Request<'_>) {
     let resets = |list: &Value| {
         list.as_array()
-            .is_some_and(|list| list.len() == 1 && list[0] == json!({}))
+            .is_some_and(|list| list.len() == 1 && list[0].as_object().is_some_and(Map::is_empty))
     };
     let reset = resets(&new["metadata"]["managedFields"]);
     let kept = if reset {
@@ -45,28 +50,26 @@ pub fn update(schema: Schema<'_>, live: Option<&Value>, new: &mut Value, request
     } else {
         live.and_then(|live| live["metadata"]["managedFields"].as_array())
     };
-    let mut entries: Vec<Value> = kept.cloned().unwrap_or_default();
+    let mut entries: Vec<Value> = kept.map(|kept| kept.to_vec()).unwrap_or_default();
 
     let empty = Value::Object(Map::new());
-    let mut changes = Mode::Update.object(schema, Some(live.unwrap_or(&empty)), Some(new));
-    for set in [&mut changes.taken, &mut changes.removed] {
-        strip(set, request);
-    }
+    let counts = |path: &[&str]| request.counts(path);
+    let changes = compare(Mode::Update, schema, Some(live.unwrap_or(&empty)), Some(new), counts);
     if !changes.taken.is_empty() || !changes.removed.is_empty() {
         for entry in &mut entries {
-            let mut set = Fields::read(&entry["fieldsV1"]);
-            if set.remove(&changes.taken) | set.remove(&changes.removed) {
-                entry["fieldsV1"] = set.write();
-            }
+            lose(entry, &changes, request);
         }
-        take(&mut entries, changes.taken, request);
-        entries.retain(|entry| entry["fieldsV1"].as_object().is_some_and(|fields| !fields.is_empty()));
+        take(&mut entries, &changes.taken, request);
+        entries.retain(|entry| !is_empty(&entry["fieldsV1"]));
         merge_oldest(&mut entries);
         // Appliers first, then by age, as upstream orders them.
-        entries.sort_by_cached_key(|entry| {
-            let text = |field: &str| entry[field].as_str().unwrap_or("").to_owned();
-            (text("operation") != "Apply", text("time"), text("manager"))
-        });
+        let rank = |entry: &Value, field: &str| entry[field].as_str().unwrap_or("").to_owned();
+        if entries.len() > 1 {
+            entries.sort_by_cached_key(|entry| {
+                let applied = entry["operation"] == "Apply";
+                (!applied, rank(entry, "time"), rank(entry, "manager"))
+            });
+        }
     }
     let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else {
         return;
@@ -74,53 +77,107 @@ pub fn update(schema: Schema<'_>, live: Option<&Value>, new: &mut Value, request
     if entries.is_empty() {
         metadata.remove("managedFields");
     } else {
-        metadata.insert("managedFields".to_owned(), entries.into());
+        metadata.insert("managedFields", entries.into());
     }
 }
 
 /// The entry of a manager that creates an object by applying `configuration`, its own fields only: they are its, and
 /// nothing that is defaulted.
-pub fn applied(schema: Schema<'_>, configuration: &Value, request: &Request<'_>) -> Value {
+pub fn applied(schema: Schema<'static>, configuration: &Value, request: &Request<'_>) -> Value {
     let empty = Value::Object(Map::new());
-    let mut changes = Mode::Apply.object(schema, Some(&empty), Some(configuration));
-    strip(&mut changes.taken, request);
-    entry_of("Apply", changes.taken, request)
+    let counts = |path: &[&str]| request.counts(path);
+    let changes = compare(Mode::Apply, schema, Some(&empty), Some(configuration), counts);
+    entry_of("Apply", &changes.taken, request)
+}
+
+impl Request<'_> {
+    /// Whether an entry is that of the request's manager.
+    fn is_of(&self, entry: &Value) -> bool {
+        entry["operation"] == "Update"
+            && entry["manager"] == self.manager
+            && entry["apiVersion"] == self.api_version
+            && entry["subresource"].as_str().unwrap_or("") == self.subresource
+    }
+
+    /// Whether a field of the object, or one of its metadata, is anybody's, and can be changed by a request like this.
+    fn counts(&self, path: &[&str]) -> bool {
+        let status = self.subresource == "status";
+        match path {
+            ["apiVersion" | "kind"] => false,
+            ["metadata"] => true,
+            [field] => (!status || *field == "status") && !self.resets.contains(field),
+            ["metadata", "labels"] => !status,
+            ["metadata", field] => !matches!(
+                *field,
+                "name"
+                    | "namespace"
+                    | "creationTimestamp"
+                    | "selfLink"
+                    | "uid"
+                    | "generation"
+                    | "managedFields"
+                    | "resourceVersion"
+            ),
+            _ => true,
+        }
+    }
+}
+
+/// Takes from an entry what changed or went.
+fn lose(entry: &mut Value, changes: &Changes<'_>, request: &Request<'_>) {
+    let fields = &entry["fieldsV1"];
+    if let Value::Raw(json) = fields
+        && !entry::has_any(json, changes.removed.top())
+        // What changed would come back to its own manager at once.
+        && (request.is_of(entry) || !entry::has_any(json, changes.taken.top()))
+    {
+        return;
+    }
+    let mut set = Fields::of(fields);
+    if set.remove_found(changes.taken.top()) | set.remove_found(changes.removed.top()) {
+        entry["fieldsV1"] = set.write();
+    }
 }
 
 /// Gives the fields to the request's manager.
-fn take(entries: &mut Vec<Value>, taken: Fields, request: &Request<'_>) {
+fn take(entries: &mut Vec<Value>, taken: &Trail<'_>, request: &Request<'_>) {
     if taken.is_empty() {
         return;
     }
-    let own = entries.iter_mut().find(|entry| {
-        entry["operation"] == "Update"
-            && entry["manager"] == request.manager
-            && entry["apiVersion"] == request.api_version
-            && entry["subresource"].as_str().unwrap_or("") == request.subresource
-    });
-    if let Some(own) = own {
-        let mut set = Fields::read(&own["fieldsV1"]);
-        set.add(taken);
-        own["fieldsV1"] = set.write();
+    if let Some(own) = entries.iter_mut().find(|entry| request.is_of(entry)) {
+        let fields = &own["fieldsV1"];
+        if !matches!(fields, Value::Raw(json) if entry::has_all(json, taken.top())) {
+            let mut set = Fields::of(fields);
+            set.add_found(taken.top());
+            own["fieldsV1"] = set.write();
+        }
         own["time"] = request.now.into();
         return;
     }
     entries.push(entry_of("Update", taken, request));
 }
 
-fn entry_of(operation: &str, fields: Fields, request: &Request<'_>) -> Value {
-    let mut entry = json!({
-        "manager": request.manager,
-        "operation": operation,
-        "apiVersion": request.api_version,
-        "time": request.now,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": fields.write(),
-    });
+fn entry_of(operation: &str, fields: &Trail<'_>, request: &Request<'_>) -> Value {
+    let mut entry = Map::with_capacity(7);
+    entry.insert("apiVersion", request.api_version.into());
+    entry.insert("fieldsType", "FieldsV1".into());
+    entry.insert("fieldsV1", Value::Raw(fields.to_json()));
+    entry.insert("manager", request.manager.into());
+    entry.insert("operation", operation.into());
     if !request.subresource.is_empty() {
-        entry["subresource"] = request.subresource.into();
+        entry.insert("subresource", request.subresource.into());
     }
-    entry
+    entry.insert("time", request.now.into());
+    Value::Object(entry)
+}
+
+/// Whether a set of fields has no members.
+fn is_empty(fields: &Value) -> bool {
+    match fields {
+        Value::Raw(json) => json == "{}",
+        Value::Object(fields) => fields.is_empty(),
+        _ => true,
+    }
 }
 
 /// Keeps the number of entries bounded.
@@ -135,7 +192,7 @@ fn merge_oldest(entries: &mut Vec<Value>) {
     let merged: Vec<usize> = updaters[..=updaters.len() - UPDATERS_MAX].to_vec();
     let mut set = Fields::default();
     for &at in &merged {
-        set.add(Fields::read(&entries[at]["fieldsV1"]));
+        set.add(Fields::of(&entries[at]["fieldsV1"]));
     }
     let mut entry = entries[*merged.last().unwrap_or(&0)].clone();
     entry["manager"] = ANCIENT.into();
@@ -151,41 +208,10 @@ fn merge_oldest(entries: &mut Vec<Value>) {
     entries.push(entry);
 }
 
-/// Takes out what nobody manages, and what this request cannot change.
-fn strip(set: &mut Fields, request: &Request<'_>) {
-    for field in ["f:apiVersion", "f:kind"] {
-        set.take(field);
-    }
-    if let Some(metadata) = set.child("f:metadata") {
-        metadata.leave();
-        for field in [
-            "f:name",
-            "f:namespace",
-            "f:creationTimestamp",
-            "f:selfLink",
-            "f:uid",
-            "f:generation",
-            "f:managedFields",
-            "f:resourceVersion",
-        ] {
-            metadata.take(field);
-        }
-        if request.subresource == "status" {
-            metadata.take("f:labels");
-        }
-    }
-    if request.subresource == "status" {
-        set.keep_only(&["f:status", "f:metadata"]);
-    }
-    for field in request.resets {
-        set.take(&field_key(field));
-    }
-    set.prune();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::json;
 
     const NOW: &str = "2026-01-02T03:04:05Z";
 
@@ -199,6 +225,11 @@ mod tests {
         }
     }
 
+    /// Raw JSON taken apart.
+    fn plain(fields: &Value) -> Value {
+        serde_json::from_str(&fields.to_json()).unwrap()
+    }
+
     fn fields(object: &Value) -> Vec<(String, Value)> {
         let entries = object["metadata"]["managedFields"]
             .as_array()
@@ -206,7 +237,7 @@ mod tests {
             .unwrap_or_default();
         entries
             .into_iter()
-            .map(|e| (e["manager"].as_str().unwrap().to_owned(), e["fieldsV1"].clone()))
+            .map(|e| (e["manager"].as_str().unwrap().to_owned(), plain(&e["fieldsV1"])))
             .collect()
     }
 
@@ -290,7 +321,7 @@ mod tests {
         let entry = applied(schema, &pod, &by("m"));
         assert_eq!(entry["operation"], "Apply");
         assert_eq!(
-            entry["fieldsV1"],
+            plain(&entry["fieldsV1"]),
             json!({"f:metadata": {"f:labels": {"f:a": {}}},
                 "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}, "f:name": {}}}}})
         );

@@ -1,6 +1,6 @@
 //! Merge patch, RFC 7386.
 
-use serde_json::{Map, Value};
+use crate::tree::{Map, Value};
 
 /// Merges `patch` into `target`: objects merge key by key, null deletes, everything else replaces. O(size of `patch`).
 ///
@@ -14,11 +14,21 @@ pub fn merge(target: &mut Value, patch: Value) {
         *target = Value::Object(Map::new());
     }
     let Value::Object(object) = target else { return };
+    // What comes and what goes is gathered, so that a large map is moved but once.
+    let (mut added, mut removed) = (Map::new(), Map::new());
     for (key, value) in patch {
         if value.is_null() {
-            object.remove(&key);
+            removed.insert(key, Value::Null);
+        } else if let Some(target) = object.get_mut(&key) {
+            merge(target, value);
         } else {
-            merge(object.entry(key).or_insert(Value::Null), value);
+            let mut target = Value::Null;
+            merge(&mut target, value);
+            added.insert(key, target);
         }
     }
+    if !removed.is_empty() {
+        object.retain(|key, _| !removed.contains_key(key));
+    }
+    object.extend(added);
 }

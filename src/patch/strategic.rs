@@ -6,14 +6,14 @@
 
 use super::{PatchError, go_format};
 use crate::schema::{Field, Schema, Shape, Type};
-use serde_json::{Map, Value};
+use crate::tree::{Key, Map, Value};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ELEMENT_ORDER: &str = "$setElementOrder/";
 
-type Object = Map<String, Value>;
+type Object = Map;
 
 /// Merges `patch` into `original`.
 pub(super) fn apply(original: Value, patch: Object, schema: Schema<'_>) -> Result<Value, PatchError> {
@@ -77,35 +77,52 @@ fn merge_objects(mut original: Object, mut patch: Object, known: Known<'_>) -> R
     }
     retain_keys(&mut original, &mut patch)?;
     set_element_orders(&mut original, &mut patch, known)?;
+    // What comes and what goes is gathered, so that a large map is moved but once.
+    let (mut added, mut removed) = (Map::new(), Map::new());
     for (key, value) in patch {
         let (key, deleting) = match key.strip_prefix(DELETE_FROM) {
-            Some(list) => (list.to_owned(), true),
+            Some(list) => (Key::from(list.to_owned()), true),
             None => (key, false),
         };
         if value.is_null() {
-            original.remove(&key);
+            added.remove(&key);
+            removed.insert(key, Value::Null);
             continue;
         }
-        let merged = match (original.remove(&key), value) {
-            (Some(kept), _) if deleting && !kept.is_array() => Some(kept),
-            (Some(Value::Array(list)), Value::Array(values)) if deleting => Some(Value::Array(
-                list.into_iter().filter(|item| !values.contains(item)).collect(),
-            )),
+        let place = match original.get_mut(&key).filter(|_| !removed.contains_key(&key)) {
+            Some(place) => place,
+            None if deleting => continue,
+            None => {
+                let value = without_directives(value);
+                removed.remove(&key);
+                original.remove(&key);
+                added.insert(key, value);
+                continue;
+            }
+        };
+        let kept = place.take();
+        *place = match (kept, value) {
+            (Value::Array(list), Value::Array(values)) if deleting => {
+                Value::Array(list.into_iter().filter(|item| !values.contains(item)).collect())
+            }
             (kept, _) if deleting => kept,
-            (Some(Value::Object(from)), Value::Object(with)) => {
+            (Value::Object(from), Value::Object(with)) => {
                 if known.field(&key).is_some_and(Field::patch_replace) {
-                    Some(Value::Object(with))
+                    Value::Object(with)
                 } else {
-                    Some(Value::Object(merge_objects(from, with, known.child(&key))?))
+                    Value::Object(merge_objects(from, with, known.child(&key))?)
                 }
             }
-            (Some(Value::Array(from)), Value::Array(with)) => Some(Value::Array(merge_field(from, with, known, &key)?)),
-            (_, value) => Some(without_directives(value)),
+            (Value::Array(from), Value::Array(with)) => {
+                Value::from(merge_field(from.to_vec(), with.to_vec(), known, &key)?)
+            }
+            (_, value) => without_directives(value),
         };
-        if let Some(merged) = merged {
-            original.insert(key, merged);
-        }
     }
+    if !removed.is_empty() {
+        original.retain(|key, _| !removed.contains_key(key));
+    }
+    original.extend(added);
     Ok(original)
 }
 
@@ -151,7 +168,7 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, known: Known<'_
             (None, Some(with)) => without_directives_list(with),
             (Some(from), Some(with)) => merge_field(from, with, known, &key)?,
         };
-        original.insert(key, Value::Array(in_order(merged, &order, &before, merge_key)?));
+        original.insert(key, Value::Array(in_order(merged, &order, &before, merge_key)?.into()));
     }
     Ok(())
 }
@@ -164,8 +181,8 @@ fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
     }
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
         if !rest.by_ref().any(|ordered| same(ordered, item, merge_key)) {
-            let patch = go_format::value(&Value::Array(patch.to_vec()));
-            let order = go_format::value(&Value::Array(order.to_vec()));
+            let patch = go_format::value(&Value::from(patch));
+            let order = go_format::value(&Value::from(order));
             return Err(PatchError::Internal(format!(
                 "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
             )));
@@ -301,7 +318,7 @@ fn without_directives(value: Value) -> Value {
                 .map(|(key, value)| (key, without_directives(value)))
                 .collect(),
         ),
-        Value::Array(items) => Value::Array(without_directives_list(items)),
+        Value::Array(items) => Value::Array(without_directives_list(items.to_vec()).into()),
         other => other,
     }
 }
@@ -320,7 +337,7 @@ fn is_directive(key: &str) -> bool {
 
 fn list(value: Value) -> Result<Vec<Value>, PatchError> {
     match value {
-        Value::Array(items) => Ok(items),
+        Value::Array(items) => Ok(items.to_vec()),
         other => Err(PatchError::Internal(format!(
             "expected a []interface {{}}, but received a {}",
             match other {

@@ -1,8 +1,8 @@
 //! Patches, what they make, and what is said of those that cannot be.
 
 use super::*;
+use crate::tree::json;
 use proptest::prelude::*;
-use serde_json::json;
 
 fn schema(kind: &str) -> Schema<'static> {
     let group = if kind == "Deployment" { "apps" } else { "" };
@@ -119,7 +119,7 @@ fn json_patches_that_cannot_be_applied_are_refused() {
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp".into()
         )
     );
-    let long = Value::Array(vec![json!({"op":"test","path":"/data/a","value":"1"}); 10_001]);
+    let long = Value::from(vec![json!({"op":"test","path":"/data/a","value":"1"}); 10_001]);
     assert_eq!(
         patched(PatchKind::Json, "ConfigMap", &original, &long).unwrap_err(),
         PatchError::TooLarge("The allowed maximum operations in a JSON patch is 10000, got 10001".into())
@@ -129,7 +129,7 @@ fn json_patches_that_cannot_be_applied_are_refused() {
 #[test]
 fn copies_that_double_an_object_end_early() {
     let original = json!({"data": {"a": "0123456789".repeat(1000)}});
-    let doubling = Value::Array(
+    let doubling = Value::from(
         (0..40)
             .map(|i| json!({"op":"copy","from":"","path":format!("/data/{i}")}))
             .collect::<Vec<_>>(),
@@ -173,7 +173,7 @@ fn operations_cannot_nest_a_document_without_end() {
 #[test]
 fn operations_at_the_front_of_a_long_array_end_early() {
     let original = json!({"x": vec![0; 200_000]});
-    let patch = Value::Array(vec![json!({"op":"remove","path":"/x/0"}); 1000]);
+    let patch = Value::from(vec![json!({"op":"remove","path":"/x/0"}); 1000]);
     let error = patched(PatchKind::Json, "ConfigMap", &original, &patch).unwrap_err();
     assert!(matches!(error, PatchError::NotApplicable(_)), "{error:?}");
 }
@@ -531,11 +531,11 @@ fn difference(from: &Value, to: &Value) -> Value {
         (Value::Object(from), Value::Object(to)) => {
             let gone = from
                 .keys()
-                .filter(|key| !to.contains_key(*key))
+                .filter(|key| !to.contains_key(key))
                 .map(|key| (key.clone(), Value::Null));
             let changed = to
                 .iter()
-                .filter(|(key, value)| from.get(*key) != Some(value))
+                .filter(|(key, value)| from.get(key) != Some(value))
                 .map(|(key, value)| (key.clone(), difference(from.get(key).unwrap_or(&Value::Null), value)));
             Value::Object(gone.chain(changed).collect())
         }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::edit::{items_mut, set_at};
 use super::lookup::{boolean, integer, list, text, texts};

@@ -1,6 +1,6 @@
 //! The group `apps`: workloads.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::FieldError;
 use super::core::pod_spec::default_pod_spec;

@@ -1,6 +1,6 @@
 //! The group `batch`: Jobs and CronJobs.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::FieldError;
 use super::cell::Cell;

@@ -1,6 +1,6 @@
 //! Objects that the API server itself makes: namespaces, the Service `kubernetes`, system priority classes, flow control.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::lookup::text;
 use super::{Context, Resource, find, prepare_create};

@@ -8,23 +8,28 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use crate::tree::{Map, Text, Value};
 
 use super::Resource;
 use super::declaration::rows;
 use super::quantity::Quantity;
-use crate::schema::{Schema, Shape, Type};
+use crate::schema::{self, Schema, Shape, Type};
 
 /// Deepest nesting that is followed; what lies deeper stays as it was written. (Recursive schemas: CRD validation.)
 const DEPTH_MAX: usize = 64;
 
 /// Brings an object of that resource into canonical form.
 pub fn canonicalize(resource: &Resource, object: &mut Value) {
+    canonicalize_change(resource, None, object);
+}
+
+/// [`canonicalize`] of a change of `old`, which is in canonical form: what both share is so, too, and is not looked at.
+pub(super) fn canonicalize_change(resource: &Resource, old: Option<&Value>, object: &mut Value) {
     if let (Some(schema), Some(fields)) = (
         Schema::of(resource.group, resource.version, resource.kind),
         object.as_object_mut(),
     ) {
-        structure(schema, fields, 0);
+        structure(schema, old, fields, 0);
     }
 }
 
@@ -39,18 +44,19 @@ enum Zero {
     Null,
 }
 
-fn structure(schema: Schema<'static>, fields: &mut Map<String, Value>, depth: usize) {
+fn structure(schema: Schema<'static>, old: Option<&Value>, fields: &mut Map, depth: usize) {
     let plan = Plan::of(schema);
+    let names = schema::Plan::of(schema);
     let mut emptied = Vec::new();
-    // Both are in the order of names.
-    let mut known = plan.fields.iter().peekable();
+    let mut cursor = 0;
     for (name, value) in fields.iter_mut() {
-        while known.next_if(|field| field.name < name.as_str()).is_some() {}
-        let Some(field) = known.next_if(|field| field.name == name) else {
+        let Some(number) = names.find_key(name, &mut cursor) else {
             continue;
         };
-        if !value.is_null() {
-            of_type(field.ty, value, depth + 1);
+        let field = &plan.fields[number];
+        if field.is_touched(value) {
+            let old = old.and_then(|old| old.get(field.name));
+            of_type(field.ty, old, value, depth + 1);
         }
         if value.is_null() || field.omits(value) {
             emptied.push(field.name);
@@ -62,8 +68,8 @@ fn structure(schema: Schema<'static>, fields: &mut Map<String, Value>, depth: us
     for field in &plan.written {
         if !fields.contains_key(field.name) {
             let mut value = field.value.clone();
-            of_type(field.ty, &mut value, depth + 1);
-            fields.insert(field.name.to_owned(), value);
+            of_type(field.ty, None, &mut value, depth + 1);
+            fields.insert(field.name, value);
         }
     }
 }
@@ -82,6 +88,7 @@ struct PlanField {
     zero: Option<Zero>,
     omits_empty_text: bool,
     omits_empty_map: bool,
+    scalar: bool,
 }
 
 struct Written {
@@ -115,6 +122,7 @@ impl Plan {
                 // A type with a default in OpenAPI writes the field even when it is empty.
                 omits_empty_text: default.is_some() || field.default_json().is_none(),
                 omits_empty_map: !field.required() && matches!(ty, Type::Map(_)),
+                scalar: is_scalar(ty),
             });
             let value = match zero {
                 _ if default.is_some() => default,
@@ -134,6 +142,11 @@ impl Plan {
 }
 
 impl PlanField {
+    /// Whether there is anything to bring into canonical form in a value.
+    fn is_touched(&self, value: &Value) -> bool {
+        !self.scalar && !value.is_null()
+    }
+
     /// Whether a value, not null, is left out.
     fn omits(&self, value: &Value) -> bool {
         match (value, self.zero) {
@@ -155,33 +168,35 @@ fn is_zero(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),
-        Value::Bool(true) => false,
+        Value::Bool(true) | Value::Raw(_) => false,
     }
 }
 
-fn of_type(ty: Type<'static>, value: &mut Value, depth: usize) {
-    if depth > DEPTH_MAX {
+fn of_type(ty: Type<'static>, old: Option<&Value>, value: &mut Value, depth: usize) {
+    if depth > DEPTH_MAX || old.is_some_and(|old| value.shares(old)) {
         return;
     }
     match (ty, value) {
-        (Type::List(element), Value::Array(list)) => {
-            for value in list {
-                of_type(element.ty(), value, depth + 1);
+        (Type::List(element), Value::Array(list)) if !is_scalar(element.ty()) => {
+            let old = old.and_then(Value::as_array);
+            for (at, value) in list.iter_mut().enumerate() {
+                of_type(element.ty(), old.and_then(|old| old.get(at)), value, depth + 1);
             }
         }
         (Type::Map(element), Value::Object(map)) => {
             // Maps of quantities are amounts of resources.
-            let amounts = matches!(element.ty(), Type::Schema(schema) if schema.shape() == Shape::Quantity);
-            for value in map.values_mut() {
-                if amounts {
+            if matches!(element.ty(), Type::Schema(schema) if schema.shape() == Shape::Quantity) {
+                for value in map.values_mut() {
                     quantity(value, true);
-                } else {
-                    of_type(element.ty(), value, depth + 1);
+                }
+            } else if !is_scalar(element.ty()) {
+                for (name, value) in map.iter_mut() {
+                    of_type(element.ty(), old.and_then(|old| old.get(name)), value, depth + 1);
                 }
             }
         }
         (Type::Schema(schema), value) => match (schema.shape(), &mut *value) {
-            (Shape::Struct, Value::Object(fields)) => structure(schema, fields, depth),
+            (Shape::Struct, Value::Object(fields)) => structure(schema, old, fields, depth),
             (Shape::Quantity, value) => quantity(value, false),
             (Shape::Time, Value::String(text)) => time(text, 0),
             (Shape::MicroTime, Value::String(text)) => time(text, 6),
@@ -191,20 +206,26 @@ fn of_type(ty: Type<'static>, value: &mut Value, depth: usize) {
     }
 }
 
+/// Whether values of that type are in canonical form as they are.
+fn is_scalar(ty: Type<'static>) -> bool {
+    !matches!(ty, Type::List(_) | Type::Map(_) | Type::Schema(_))
+}
+
 /// A quantity as text, numbers too.
 fn quantity(value: &mut Value, millis: bool) {
     let text = match value {
-        Value::String(text) => text.trim().to_owned(),
-        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.trim(),
+        Value::Number(number) => &number.to_string(),
         _ => return,
     };
-    if let Some(text) = Quantity::rewrite(&text, millis) {
-        *value = Value::String(text);
+    let rewritten = Quantity::rewrite(text, millis).filter(|text| *value != text.as_str());
+    if let Some(text) = rewritten {
+        *value = Value::from(text);
     }
 }
 
 /// UTC with that many digits of a second, finer ones cut off.
-fn time(text: &mut String, digits: u8) {
+fn time(text: &mut Text, digits: u8) {
     if let Ok(instant) = text.parse::<jiff::Timestamp>() {
         let unit = if digits == 0 {
             jiff::Unit::Second
@@ -213,11 +234,14 @@ fn time(text: &mut String, digits: u8) {
         };
         let cut = jiff::TimestampRound::new().smallest(unit).mode(jiff::RoundMode::Floor);
         let instant = instant.round(cut).unwrap_or(instant);
-        *text = if digits == 0 {
+        let canonical = if digits == 0 {
             instant.to_string()
         } else {
             format!("{instant:.6}")
         };
+        if text.as_str() != canonical {
+            *text = canonical.into();
+        }
     }
 }
 

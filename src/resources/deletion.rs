@@ -1,7 +1,7 @@
 //! What a delete does to an object: away at once, or marked and kept until its grace period or its finalizers are over.
 //! Rules: <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>, `DeleteOptions` of the API.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::lookup::{count, integer, list, text, texts, time_s};
 use super::strategy::{metadata_of, time_text};
@@ -68,7 +68,7 @@ pub fn prepare_delete(
     let pending = !finalizers.is_empty();
     let metadata = metadata_of(&mut object)?;
     if pending {
-        metadata.insert("finalizers".to_owned(), json!(finalizers));
+        metadata.insert("finalizers", json!(finalizers));
     } else {
         metadata.remove("finalizers");
     }
@@ -155,7 +155,7 @@ fn gracefully(
             "deletionTimestamp".to_owned(),
             time_text(marked_s - left_s + wanted_s).into(),
         );
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), wanted_s.into());
+        metadata.insert("deletionGracePeriodSeconds", wanted_s.into());
         return Ok(Grace::Given(wanted_s));
     }
     let own_s = integer(old, "/spec/terminationGracePeriodSeconds").unwrap_or(30);
@@ -169,7 +169,7 @@ fn gracefully(
         "deletionTimestamp".to_owned(),
         time_text(context.now_s + grace_s).into(),
     );
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace_s.into());
+    metadata.insert("deletionGracePeriodSeconds", grace_s.into());
     bump_generation(object, old)?;
     Ok(Grace::Given(grace_s))
 }
@@ -178,9 +178,9 @@ fn gracefully(
 fn mark(object: &mut Value, old: &Value, context: &Context<'_>) -> Result<(), Refusal> {
     let metadata = metadata_of(object)?;
     if time_s(old, "/metadata/deletionTimestamp").is_none_or(|marked_s| marked_s > context.now_s) {
-        metadata.insert("deletionTimestamp".to_owned(), context.now().into());
+        metadata.insert("deletionTimestamp", context.now().into());
     }
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+    metadata.insert("deletionGracePeriodSeconds", 0.into());
     if text(old, "/metadata/deletionTimestamp").is_empty() {
         bump_generation(object, old)?;
     }
@@ -189,7 +189,7 @@ fn mark(object: &mut Value, old: &Value, context: &Context<'_>) -> Result<(), Re
 
 fn bump_generation(object: &mut Value, old: &Value) -> Result<(), Refusal> {
     if let Some(generation) = integer(old, "/metadata/generation").filter(|&generation| generation > 0) {
-        metadata_of(object)?.insert("generation".to_owned(), (generation + 1).into());
+        metadata_of(object)?.insert("generation", (generation + 1).into());
     }
     Ok(())
 }

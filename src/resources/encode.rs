@@ -1,9 +1,12 @@
 //! From an object to what the store keeps of it: compact JSON with a gap for the revision, and the sidecar.
 
+use crate::tree::{Map, Value, write_text};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
 use flatkube_format::object::Prepared;
 use flatkube_format::sidecar::{Pair, Sidecar};
 use serde::de::{Deserialize, IgnoredAny};
-use serde_json::{Map, Value};
 
 use super::{Resource, kind, lookup, table};
 
@@ -55,7 +58,7 @@ pub fn encode(resource: &Resource, object: &Value) -> Result<Prepared, EncodeErr
         None | Some(Value::Null) => &empty,
         Some(metadata) => metadata.as_object().ok_or(EncodeError::NotAnObject)?,
     };
-    let mut json = Vec::with_capacity(1024);
+    let mut json = Vec::with_capacity(4096);
     json.extend_from_slice(b"{\"metadata\":");
     let start = json.len();
     let splice = write_metadata(metadata, &mut json);
@@ -63,9 +66,9 @@ pub fn encode(resource: &Resource, object: &Value) -> Result<Prepared, EncodeErr
     for (name, value) in fields {
         if !matches!(name.as_str(), "metadata" | "kind" | "apiVersion") {
             json.push(b',');
-            write(name, &mut json);
+            write_text(name, &mut json);
             json.push(b':');
-            write(value, &mut json);
+            value.write(&mut json);
         }
     }
     json.push(b'}');
@@ -102,6 +105,16 @@ pub fn archive(resource: &str, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
 
 /// Number of the column layout of a resource's sidecars: it changes when its columns or the rules of its cells change.
 pub fn layout(resource: &str) -> u32 {
+    static LAYOUTS: OnceLock<HashMap<&'static str, u32>> = OnceLock::new();
+    let layouts = LAYOUTS.get_or_init(|| {
+        let stored = super::all().iter().map(|resource| resource.storage);
+        stored.map(|storage| (storage, hash_of_layout(storage))).collect()
+    });
+    let known = layouts.get(resource).copied();
+    known.unwrap_or_else(|| hash_of_layout(resource))
+}
+
+fn hash_of_layout(resource: &str) -> u32 {
     /// Counts changes of how cells are computed that the column titles do not show.
     const RULES: &[u8] = b"1";
     let mut hash = crc32fast::Hasher::new();
@@ -158,19 +171,19 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
 }
 
 /// Writes metadata with an empty `resourceVersion`; the offset between its quotes comes back.
-fn write_metadata(metadata: &Map<String, Value>, json: &mut Vec<u8>) -> usize {
+fn write_metadata(metadata: &Map, json: &mut Vec<u8>) -> usize {
     let mut splice = 0;
     let mut first = true;
     let mut field = |name: &str, value: &Value, json: &mut Vec<u8>| {
         json.push(if first { b'{' } else { b',' });
         first = false;
-        write(name, json);
+        write_text(name, json);
         json.push(b':');
-        write(value, json);
+        value.write(json);
     };
     for &name in METADATA_ORDER {
         if name == "resourceVersion" {
-            field(name, &Value::String(String::new()), json);
+            field(name, &Value::from(""), json);
             splice = json.len() - 1;
         } else if let Some(value) = metadata.get(name).filter(|value| !value.is_null()) {
             field(name, value, json);
@@ -183,10 +196,6 @@ fn write_metadata(metadata: &Map<String, Value>, json: &mut Vec<u8>) -> usize {
     }
     json.push(b'}');
     splice
-}
-
-fn write<T: serde::Serialize + ?Sized>(value: &T, json: &mut Vec<u8>) {
-    serde_json::to_writer(json, value).expect("JSON values have text keys, and a Vec takes every byte");
 }
 
 impl Spans {
@@ -240,8 +249,8 @@ fn value<'a, T: Deserialize<'a>>(json: &'a [u8], at: usize) -> Option<(T, usize)
 
 #[cfg(test)]
 mod tests {
+    use crate::tree::json;
     use flatkube_format::sidecar::access;
-    use serde_json::json;
 
     use super::*;
     use crate::resources::find;

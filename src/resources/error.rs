@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use crate::tree::Value;
 
 /// Why an object may not be written as it is. The API turns it into a Status.
 #[derive(Debug, Clone, PartialEq, Eq)]

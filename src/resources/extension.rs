@@ -1,6 +1,6 @@
 //! Groups that extend or run the API itself: admission, API services, custom resource definitions, leases, runtimes.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::FieldError;
 use super::edit::{default_at, set_at};

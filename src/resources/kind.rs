@@ -1,6 +1,6 @@
 //! What is computed for a kind, beyond its declaration.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::cell::Cell;
 use super::lookup;
@@ -35,6 +35,9 @@ pub(super) struct Kind {
     pub(super) warnings: fn(&Value) -> Vec<String>,
     /// Whether the generation counts changes of annotations too.
     pub(super) annotations_count_as_changes: bool,
+    /// Whether defaults and what is wrong with an object are a matter of its spec alone: one that did not change is not
+    /// looked at again.
+    pub(super) spec_alone: bool,
     /// Whether `/status` leaves the labels as they are.
     pub(super) status_keeps_labels: bool,
 }
@@ -54,7 +57,15 @@ impl Kind {
             validate_status: |_, _, _| (),
             warnings: |_| Vec::new(),
             annotations_count_as_changes: false,
+            spec_alone: false,
             status_keeps_labels: false,
+        }
+    }
+
+    pub(super) const fn spec_alone(self) -> Kind {
+        Kind {
+            spec_alone: true,
+            ..self
         }
     }
 
@@ -183,7 +194,7 @@ pub(super) fn field_value(resource: &Resource, object: &Value, field: &str) -> S
             "" => lookup::text(object, "/reportingComponent").to_owned(),
             component => component.to_owned(),
         },
-        _ => lookup::text(object, &pointer(field)).to_owned(),
+        _ => lookup::field_text(object, field).to_owned(),
     }
 }
 
@@ -203,7 +214,7 @@ pub(super) fn name_and_age(row: &mut Row<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use crate::tree::json;
 
     use super::*;
     use crate::resources::find;

@@ -1,19 +1,35 @@
 //! Reading values of an object by JSON pointer, with Go's zero value where something is absent.
 
-use serde_json::{Map, Value};
+use crate::tree::{List, Map, Value};
 
 /// The value at that pointer. As `Value::pointer`, but for pointers without escapes, of which no copies are made.
 pub(super) fn at<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     debug_assert!(!pointer.contains('~'), "{pointer} has escapes");
-    let mut tokens = pointer.split('/');
-    if tokens.next() != Some("") {
-        return None;
+    match pointer.strip_prefix('/') {
+        Some(tokens) => along(value, tokens, b'/'),
+        None => pointer.is_empty().then_some(value),
     }
-    tokens.try_fold(value, |value, token| match value {
-        Value::Object(map) => map.get(token),
-        Value::Array(list) => list.get(token.parse::<usize>().ok()?),
-        _ => None,
-    })
+}
+
+/// The text of a field by its path: `spec.nodeName`; `""` when there is none.
+pub(super) fn field_text<'a>(value: &'a Value, path: &str) -> &'a str {
+    along(value, path, b'.').and_then(Value::as_str).unwrap_or("")
+}
+
+fn along<'a>(mut value: &'a Value, tokens: &str, separator: u8) -> Option<&'a Value> {
+    let mut rest = Some(tokens);
+    while let Some(tokens) = rest {
+        // Tokens are short: looking at each byte is quicker than a search.
+        let end = tokens.bytes().position(|byte| byte == separator);
+        let token = &tokens[..end.unwrap_or(tokens.len())];
+        rest = end.map(|end| &tokens[end + 1..]);
+        value = match value {
+            Value::Object(map) => map.get(token)?,
+            Value::Array(list) => list.get(token.parse::<usize>().ok()?)?,
+            _ => return None,
+        };
+    }
+    Some(value)
 }
 
 /// The text at that pointer, `""` when there is none.
@@ -33,7 +49,7 @@ pub(super) fn boolean(value: &Value, pointer: &str) -> Option<bool> {
 
 /// The items of the list at that pointer, none when there is no list.
 pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    at(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    at(value, pointer).and_then(Value::as_array).map_or(&[], List::as_slice)
 }
 
 /// The texts of the list at that pointer.
@@ -42,7 +58,7 @@ pub(super) fn texts<'a>(value: &'a Value, pointer: &str) -> Vec<&'a str> {
 }
 
 /// The map at that pointer, if there is one.
-pub(super) fn map<'a>(value: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
+pub(super) fn map<'a>(value: &'a Value, pointer: &str) -> Option<&'a Map> {
     at(value, pointer).and_then(Value::as_object)
 }
 
@@ -63,7 +79,7 @@ pub(super) fn present(value: &Value, pointer: &str) -> bool {
 /// An integer or text (`IntOrString`) as text, if there is one.
 pub(super) fn integer_or_text(value: &Value, pointer: &str) -> Option<String> {
     match at(value, pointer)? {
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) => Some(text.to_string()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     }

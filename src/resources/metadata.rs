@@ -1,6 +1,8 @@
 //! Rules for metadata that hold for every kind.
 
-use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+use crate::tree::{Map, Value, json};
 
 use super::lookup::{boolean, list, map, text};
 use super::{FieldError, Resource, names};
@@ -60,9 +62,8 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<Fie
 /// What a change of metadata may not do. `new` has uid and creation time of `old` where it named none.
 pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
     for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"] {
-        let pointer = format!("/metadata/{field}");
-        let changed = new.pointer(&pointer).unwrap_or(&Value::Null);
-        if old.pointer(&pointer).unwrap_or(&Value::Null) != changed {
+        let changed = &new["metadata"][field];
+        if old["metadata"][field] != *changed {
             errors.push(FieldError::invalid(
                 format!("metadata.{field}"),
                 changed,
@@ -106,11 +107,16 @@ pub(super) fn labels(labels: Option<&Value>, field: &dyn std::fmt::Display, erro
     }
 }
 
-fn annotations(annotations: Option<&Map<String, Value>>, errors: &mut Vec<FieldError>) {
+fn annotations(annotations: Option<&Map>, errors: &mut Vec<FieldError>) {
     let mut len = 0;
     for (name, value) in annotations.into_iter().flatten() {
         // The case of letters does not matter in the key of an annotation.
-        let wrong = names::qualified_name(&name.to_lowercase());
+        let lower = if name.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+            Cow::Owned(name.to_lowercase())
+        } else {
+            Cow::Borrowed(name.as_str())
+        };
+        let wrong = names::qualified_name(&lower);
         errors.extend(
             wrong
                 .into_iter()
@@ -132,7 +138,7 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
             ("name", "must not be empty"),
             ("uid", "must not be empty"),
         ] {
-            if text(owner, &format!("/{field}")).is_empty() {
+            if owner[field].as_str().unwrap_or("").is_empty() {
                 errors.push(FieldError::invalid_text(
                     format!("metadata.ownerReferences.{field}"),
                     "",

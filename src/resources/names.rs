@@ -87,6 +87,9 @@ fn path_segment(text: &str, prefix: bool) -> Vec<String> {
 
 /// What is wrong with a qualified name, the key of a label or annotation: `name` or `example.com/name`.
 pub(super) fn qualified_name(text: &str) -> Vec<String> {
+    if is_qualified_name(text) {
+        return Vec::new();
+    }
     let mut wrong = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
         [name] => name,
@@ -109,6 +112,16 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
         wrong.push(format!("name part {QUALIFIED_RULE}"));
     }
     wrong
+}
+
+/// Whether a text is a qualified name, told without words. Each part is short enough where the whole is.
+fn is_qualified_name(text: &str) -> bool {
+    let (prefix, name) = text
+        .split_once('/')
+        .map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    name.len() <= LABEL_LEN_MAX
+        && is_qualified(name)
+        && prefix.is_none_or(|prefix| prefix.len() <= SUBDOMAIN_LEN_MAX && is_subdomain(prefix))
 }
 
 /// What is wrong with the value of a label.

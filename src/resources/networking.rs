@@ -1,6 +1,6 @@
 //! The groups `networking.k8s.io` and `discovery.k8s.io`.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::FieldError;
 use super::core::load_balancer_addresses;

@@ -1,6 +1,6 @@
 //! Groups that steer other objects: `policy`, `autoscaling`, `scheduling.k8s.io`, `flowcontrol.apiserver.k8s.io`.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::FieldError;
 use super::core::pod_rules::capitalized;

@@ -1,7 +1,7 @@
 //! The groups `rbac.authorization.k8s.io` and `certificates.k8s.io`.
 
+use crate::tree::Value;
 use base64::Engine;
-use serde_json::Value;
 
 use super::Context;
 use super::FieldError;

@@ -1,6 +1,6 @@
 //! Recorded creates of a kube-apiserver, made again: what it answered to each body is what we make of it.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::allocation::Allocations;
 use super::{Context, Refusal, canonicalize, convert, find, prepare_create};
@@ -193,7 +193,7 @@ fn unlike(path: &str, expected: &Value, got: &Value) -> Option<String> {
                 }
             }
             let extra = b.keys().find(|name| {
-                !(a.contains_key(*name) || path.is_empty() && matches!(name.as_str(), "kind" | "apiVersion"))
+                !(a.contains_key(name) || path.is_empty() && matches!(name.as_str(), "kind" | "apiVersion"))
             });
             extra.map(|name| format!("{path}.{name} is {} but should not be there", b[name]))
         }

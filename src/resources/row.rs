@@ -1,6 +1,6 @@
 //! Making the Table cells of an object at write time.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::cell::Cell;
 use super::lookup;

@@ -1,6 +1,6 @@
 //! The `scale` subresource: `autoscaling/v1` Scale of workloads.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::cell::Cell;
 use super::lookup::{integer, text};

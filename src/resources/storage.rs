@@ -1,6 +1,6 @@
 //! The groups `storage.k8s.io` and `resource.k8s.io`.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::edit::{default_at, items_mut};
 use super::kind::{Kind, name_and_age};
@@ -92,7 +92,7 @@ fn storage_classes(row: &mut Row<'_>) {
 fn default_marked(class: &Value, annotations: &[&str]) -> String {
     let name = text(class, "/metadata/name");
     let set = map(class, "/metadata/annotations");
-    let is = |annotation: &&str| set.and_then(|set| set.get(*annotation)).and_then(Value::as_str) == Some("true");
+    let is = |annotation: &&str| set.and_then(|set| set.get(annotation)).and_then(Value::as_str) == Some("true");
     if annotations.iter().any(is) {
         format!("{name} (default)")
     } else {

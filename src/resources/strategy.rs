@@ -1,8 +1,8 @@
 //! How an object is made ready for a write: what the server fills in, what a client may not change, what is validated.
 
-use serde_json::{Map, Value};
+use crate::tree::{Key, Map, Value};
 
-use super::canonical::canonicalize;
+use super::canonical::{canonicalize, canonicalize_change};
 use super::kind::{self, Kind};
 use super::lookup::{integer, text};
 use super::validate::by_rules;
@@ -67,10 +67,10 @@ pub fn prepare_create_with(
     ] {
         metadata.remove(field);
     }
-    metadata.insert("creationTimestamp".to_owned(), context.now().into());
-    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp", context.now().into());
+    metadata.insert("uid", uuid::Uuid::new_v4().to_string().into());
     if resource.strategy.counts_generation {
-        metadata.insert("generation".to_owned(), 1.into());
+        metadata.insert("generation", 1.into());
     }
     let prefix = metadata
         .get("generateName")
@@ -79,7 +79,7 @@ pub fn prepare_create_with(
         .to_owned();
     let unnamed = metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty);
     if unnamed && !prefix.is_empty() {
-        metadata.insert("name".to_owned(), names::generate(&prefix).into());
+        metadata.insert("name", names::generate(&prefix).into());
     }
     canonicalize(resource, object);
     (kind.defaults)(object);
@@ -127,15 +127,24 @@ pub fn prepare_update_with(
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or("");
     let old_name = text(old, "/metadata/name");
     if name.is_empty() {
-        metadata.insert("name".to_owned(), old_name.into());
+        metadata.insert("name", old_name.into());
     } else if name != old_name {
         let message = format!("the name of the object ({name}) does not match the name on the URL ({old_name})");
         return Err(Refusal::BadRequest(message));
     }
     keep_metadata(old, metadata);
     isolate(resource, kind, subresource, old, new);
-    canonicalize(resource, new);
-    (kind.defaults)(new);
+    canonicalize_change(resource, Some(old), new);
+    // What is as it was stored has its defaults and keeps to the rules about single fields.
+    let unchanged = |status: bool| {
+        let counts = |field: &str| !is_head(field) && field != "metadata" && (status || field != "status");
+        both(old, new).all(|(field, old, new)| !counts(field) || old == new)
+    };
+    let (same, same_but_status) = (unchanged(true), unchanged(false));
+    let settled = same || same_but_status && kind.spec_alone;
+    if !settled {
+        (kind.defaults)(new);
+    }
     defaulted(new);
     (kind.prepare_update)(old, new, subresource, context);
     if !matches!(subresource, Some("status" | "binding" | "approval")) {
@@ -151,8 +160,12 @@ pub fn prepare_update_with(
         by_rules(resource, new, Some("status"), &mut errors);
         (kind.validate_status)(old, new, &mut errors);
     } else {
-        by_rules(resource, new, None, &mut errors);
-        (kind.validate)(new, &mut errors);
+        if !same_but_status {
+            by_rules(resource, new, None, &mut errors);
+        }
+        if !settled {
+            (kind.validate)(new, &mut errors);
+        }
         (kind.validate_update)(old, new, subresource, &mut errors);
     }
     refuse(errors)?;
@@ -164,7 +177,7 @@ pub fn prepare_update_with(
 }
 
 /// The metadata of an object, made when there is none.
-pub(super) fn metadata_of(object: &mut Value) -> Result<&mut Map<String, Value>, Refusal> {
+pub(super) fn metadata_of(object: &mut Value) -> Result<&mut Map, Refusal> {
     let bad = || Refusal::BadRequest("the object provided is not a JSON object with metadata".to_owned());
     let metadata = object
         .as_object_mut()
@@ -188,7 +201,7 @@ fn check_namespace(resource: &Resource, object: &mut Value, context: &Context<'_
     };
     if own.is_empty() {
         if !requested.is_empty() {
-            metadata.insert("namespace".to_owned(), requested.into());
+            metadata.insert("namespace", requested.into());
         }
         return Ok(());
     }
@@ -200,12 +213,12 @@ fn check_namespace(resource: &Resource, object: &mut Value, context: &Context<'_
 }
 
 /// What of metadata is the server's alone.
-fn keep_metadata(old: &Value, metadata: &mut Map<String, Value>) {
+fn keep_metadata(old: &Value, metadata: &mut Map) {
     // A uid that differs is refused with the other immutable fields.
     if metadata.get("uid").and_then(Value::as_str).is_none_or(str::is_empty)
         && let Some(uid) = old.pointer("/metadata/uid")
     {
-        metadata.insert("uid".to_owned(), uid.clone());
+        metadata.insert("uid", uid.clone());
     }
     for field in [
         "resourceVersion",
@@ -214,10 +227,7 @@ fn keep_metadata(old: &Value, metadata: &mut Map<String, Value>) {
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
     ] {
-        match old.pointer(&format!("/metadata/{field}")) {
-            Some(value) => metadata.insert(field.to_owned(), value.clone()),
-            None => metadata.remove(field),
-        };
+        keep_field(&old["metadata"], metadata, Key::Known(field));
     }
     metadata.remove("selfLink");
 }
@@ -231,10 +241,12 @@ fn isolate(resource: &Resource, kind: &Kind, subresource: Option<&str>, old: &Va
             }
         }
         Some("status") => {
-            for field in fields_of(old, new) {
-                if field != "status" && field != "metadata" {
-                    keep(old, new, &field);
-                }
+            let differs: Vec<Key> = both(old, new)
+                .filter(|(field, old, new)| !is_head(field) && *field != "status" && *field != "metadata" && old != new)
+                .map(|(field, ..)| field.clone())
+                .collect();
+            for field in differs {
+                keep(old, new, field);
             }
             if kind.status_keeps_labels {
                 keep_in(old, new, "labels");
@@ -246,33 +258,46 @@ fn isolate(resource: &Resource, kind: &Kind, subresource: Option<&str>, old: &Va
     }
 }
 
-fn fields_of(old: &Value, new: &Value) -> Vec<String> {
-    let names = [old, new]
-        .into_iter()
-        .filter_map(Value::as_object)
-        .flat_map(|fields| fields.keys().cloned());
-    let mut names: Vec<String> = names.filter(|name| name != "kind" && name != "apiVersion").collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+fn is_head(field: &str) -> bool {
+    matches!(field, "kind" | "apiVersion")
+}
+
+/// All fields of two objects, with their values in either; those that only the old one has come last.
+fn both<'a>(
+    old: &'a Value,
+    new: &'a Value,
+) -> impl Iterator<Item = (&'a Key, Option<&'a Value>, Option<&'a Value>)> + use<'a> {
+    let of_new = new.as_object().into_iter().flatten();
+    let of_old = old.as_object().into_iter().flatten();
+    let gone = of_old.filter(|(field, _)| new.get(field.as_str()).is_none());
+    of_new
+        .map(|(field, value)| (field, old.get(field.as_str()), Some(value)))
+        .chain(gone.map(|(field, value)| (field, Some(value), None)))
 }
 
 /// Makes a top-level field of `new` what it is in `old`.
-pub(super) fn keep(old: &Value, new: &mut Value, field: &str) {
+pub(super) fn keep(old: &Value, new: &mut Value, field: impl Into<Key>) {
     if let Some(fields) = new.as_object_mut() {
-        match old.get(field) {
-            Some(value) => fields.insert(field.to_owned(), value.clone()),
-            None => fields.remove(field),
-        };
+        keep_field(old, fields, field.into());
     }
 }
 
-fn keep_in(old: &Value, new: &mut Value, field: &str) {
+fn keep_in(old: &Value, new: &mut Value, field: &'static str) {
     if let Ok(metadata) = metadata_of(new) {
-        match old.pointer(&format!("/metadata/{field}")) {
-            Some(value) => metadata.insert(field.to_owned(), value.clone()),
-            None => metadata.remove(field),
-        };
+        keep_field(&old["metadata"], metadata, Key::Known(field));
+    }
+}
+
+/// Makes a field what it is in `old`.
+fn keep_field(old: &Value, fields: &mut Map, field: Key) {
+    match old.get(&field) {
+        Some(value) if fields.get(&field).is_some_and(|new| new.shares(value)) => {}
+        Some(value) => {
+            fields.insert(field, value.clone());
+        }
+        None => {
+            fields.remove(&field);
+        }
     }
 }
 
@@ -287,13 +312,14 @@ fn count_generation(resource: &Resource, kind: &Kind, old: &Value, new: &mut Val
     if !resource.strategy.counts_generation {
         return;
     }
-    let changed = |field: &String| field != "metadata" && field != "status" && old.get(field) != new.get(field);
     let annotations = "/metadata/annotations";
     let noted = kind.annotations_count_as_changes && old.pointer(annotations) != new.pointer(annotations);
-    if noted || fields_of(old, new).iter().any(changed) {
+    let changed = both(old, new)
+        .any(|(field, old, new)| !is_head(field) && field != "metadata" && field != "status" && old != new);
+    if noted || changed {
         let generation = integer(old, "/metadata/generation").unwrap_or(0) + 1;
         if let Ok(metadata) = metadata_of(new) {
-            metadata.insert("generation".to_owned(), generation.into());
+            metadata.insert("generation", generation.into());
         }
     }
 }

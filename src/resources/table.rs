@@ -8,6 +8,7 @@ use flatkube_format::sidecar::{ArchivedFill, ArchivedSidecar, Fill, Hole, digits
 
 use super::cell::Cell;
 use super::duration::{human_duration, write_human_duration};
+use crate::tree::write_text;
 
 /// What rows on shelves have around the object's metadata: that of `includeObject=Metadata`, as most clients ask for.
 pub(super) const ROW_FRAME: RowFrame = RowFrame {
@@ -69,11 +70,6 @@ fn write_around(before: &str, fill: Fill, after: &str, text: &mut Vec<u8>, holes
     holes.push(Hole { at: at as u32, fill });
     write_text(after, text);
     text.remove(at);
-}
-
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    // A Vec takes every byte, so this cannot fail.
-    let _ = serde_json::to_writer(out, text);
 }
 
 fn write_display(value: impl std::fmt::Display, out: &mut Vec<u8>) {

@@ -1,6 +1,6 @@
 //! Rules that workloads share: selectors and templates, how they are rolled out, counters in their status.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::FieldError;
 use super::core::pod_rules::{capitalized, check_pod_spec};

@@ -41,6 +41,11 @@ enum Region {
 const TEXT_OFFSET: usize = 4 * 14;
 
 impl<'a> Blob<'a> {
+    /// Whether it is the same block of bytes.
+    pub(crate) fn is(self, other: Blob<'_>) -> bool {
+        std::ptr::eq(self.bytes.as_ptr(), other.bytes.as_ptr())
+    }
+
     fn u16(self, at: usize) -> u16 {
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }

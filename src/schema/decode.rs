@@ -4,7 +4,7 @@ use super::json_syntax;
 use super::protobuf::{protobuf_head, protobuf_to_json};
 use super::shape::{Schema, Type};
 use super::walk::{Outcome, Walker, Wording};
-use serde_json::{Map, Value};
+use crate::tree::{Map, Value};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -182,7 +182,7 @@ pub fn check(
             ("apiVersion", api_version(&expected)),
         ] {
             if object.contains_key(name) {
-                object.insert(name.to_owned(), Value::String(text));
+                object.insert(name.to_owned(), Value::from(text));
             }
         }
     }
@@ -214,7 +214,7 @@ pub(crate) fn decode_value(body: &[u8]) -> Result<(Value, Vec<String>), String> 
 ///
 /// # Errors
 /// Go's text for what is not JSON, or not an object.
-pub(crate) fn decode_object(body: &[u8]) -> Result<(Map<String, Value>, Vec<String>), String> {
+pub(crate) fn decode_object(body: &[u8]) -> Result<(Map, Vec<String>), String> {
     match decode_value(body)? {
         (Value::Object(object), findings) => Ok((object, findings)),
         (Value::Null, findings) => Ok((Map::new(), findings)),
@@ -233,7 +233,7 @@ pub(crate) fn go_word(value: &Value) -> &'static str {
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        Value::Object(_) | Value::Raw(_) => "object",
     }
 }
 
@@ -299,10 +299,10 @@ fn parse_error(syntax: Syntax, text: &str) -> String {
 }
 
 /// The value of a field of the type's head; filled in when it is missing or empty.
-fn fill(object: &mut Map<String, Value>, name: &str, default: &str) -> String {
+fn fill(object: &mut Map, name: &str, default: &str) -> String {
     match object.get(name).and_then(Value::as_str) {
         None | Some("") => {
-            object.insert(name.to_owned(), Value::String(default.to_owned()));
+            object.insert(name.to_owned(), Value::from(default.to_owned()));
             default.to_owned()
         }
         Some(value) => value.to_owned(),

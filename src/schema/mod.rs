@@ -4,14 +4,20 @@
 mod blob;
 mod decode;
 mod describe;
+mod fit;
 mod json_syntax;
 pub mod openapi;
+mod plan;
 mod protobuf;
 mod scalar;
 mod shape;
+mod stored;
 mod walk;
 
 pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
 pub(crate) use decode::{decode_object, decode_value, go_word};
+pub(crate) use fit::fits;
+pub(crate) use plan::{Plan, PlanField};
 pub use protobuf::{ProtobufError, protobuf_to_json};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};
+pub use stored::read_stored;

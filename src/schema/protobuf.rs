@@ -10,9 +10,9 @@
 //! writes plain fields with their zero value; what becomes of these is decided where all objects are brought into
 //! canonical form.
 
+use crate::tree::{List, Map, Text, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
 
 use super::shape::{Schema, Shape, Type};
 use super::walk::json_schema_props;
@@ -55,8 +55,8 @@ pub fn protobuf_to_json(body: &[u8]) -> Result<Value, ProtobufError> {
             kind: kind.clone(),
         })?;
     let mut object = Map::new();
-    object.insert("apiVersion".to_owned(), Value::String(api_version));
-    object.insert("kind".to_owned(), Value::String(kind));
+    object.insert("apiVersion", Value::from(api_version));
+    object.insert("kind", Value::from(kind));
     message(raw, schema, Place::TOP, &mut object, 0)?;
     Ok(Value::Object(object))
 }
@@ -209,7 +209,7 @@ fn message(
     bytes: &[u8],
     schema: Schema<'_>,
     place: Place,
-    object: &mut Map<String, Value>,
+    object: &mut Map,
     depth: usize,
 ) -> Result<(), ProtobufError> {
     if depth > DEPTH_MAX {
@@ -218,7 +218,7 @@ fn message(
     each_field(bytes, |number, wire| {
         let Some(place) = place.at(number) else { return Ok(()) };
         if let Some(field) = schema.fields().find(|field| field.protobuf() == place.path) {
-            let slot = object.entry(field.name()).or_insert(Value::Null);
+            let slot = object.entry(Text::from(field.name())).or_insert(Value::Null);
             add(slot, wire, field.ty(), depth)?;
         } else if schema.fields().any(|field| place.holds(field.protobuf())) {
             message(wire.bytes()?, schema, place, object, depth + 1)?;
@@ -232,7 +232,7 @@ fn add(slot: &mut Value, wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<(
     match ty {
         Type::List(element) => {
             if slot.is_null() {
-                *slot = Value::Array(Vec::new());
+                *slot = Value::Array(List::new());
             }
             if let (Value::Array(list), Type::Integer(_), Wire::Bytes(mut packed)) = (&mut *slot, element.ty(), wire) {
                 while !packed.is_empty() {
@@ -256,7 +256,7 @@ fn add(slot: &mut Value, wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<(
                 Ok(())
             })?;
             if let Value::Object(map) = slot {
-                map.insert(key, value.unwrap_or_else(|| Value::String(String::new())));
+                map.insert(key, value.unwrap_or_else(|| Value::from(String::new())));
             }
         }
         _ => *slot = single(wire, ty, depth)?,
@@ -274,7 +274,7 @@ fn element_of_map(wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<Value, P
         list.push(single(wire, element.ty(), depth)?);
         Ok(())
     })?;
-    Ok(Value::Array(list))
+    Ok(Value::from(list))
 }
 
 fn single(wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<Value, ProtobufError> {
@@ -284,11 +284,11 @@ fn single(wire: Wire<'_>, ty: Type<'_>, depth: usize) -> Result<Value, ProtobufE
         Type::Integer(_) => Value::from(wire.varint()? as i64),
         Type::Number(_) => match wire {
             Wire::Fixed64(bits) => Value::from(f64::from_bits(bits)),
-            Wire::Fixed32(bits) => Value::from(f32::from_bits(bits)),
+            Wire::Fixed32(bits) => Value::from(f64::from(f32::from_bits(bits))),
             _ => return Err(Malformed("wrong wireType")),
         },
-        Type::String("byte") => Value::String(STANDARD.encode(wire.bytes()?)),
-        Type::String(_) => Value::String(wire.text()?.to_owned()),
+        Type::String("byte") => Value::from(STANDARD.encode(wire.bytes()?)),
+        Type::String(_) => Value::from(wire.text()?.to_owned()),
         Type::Schema(schema) => of_schema(wire.bytes()?, schema, depth)?,
         Type::Object | Type::Any => raw_json(wire.bytes()?)?,
         Type::List(_) | Type::Map(_) => return Err(Malformed("a list in a list")),
@@ -337,7 +337,7 @@ fn json_schema_or(bytes: &[u8], shape: Shape, depth: usize) -> Result<Value, Pro
     };
     let mut value = match shape {
         Shape::SchemaOrBool => Value::Bool(false),
-        _ => Value::Array(Vec::new()),
+        _ => Value::Array(List::new()),
     };
     each_field(bytes, |number, wire| {
         match (shape, number, &mut value) {
@@ -384,7 +384,7 @@ fn time(bytes: &[u8], digits: u8) -> Result<Value, ProtobufError> {
     } else {
         time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
     };
-    Ok(Value::String(text))
+    Ok(Value::from(text))
 }
 
 /// `{raw = 1}`: bytes of JSON inside protobuf (`RawExtension`, `FieldsV1`).
@@ -404,7 +404,7 @@ fn raw_json(bytes: &[u8]) -> Result<Value, ProtobufError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use crate::tree::json;
 
     use super::*;
 

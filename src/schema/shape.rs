@@ -225,7 +225,7 @@ impl<'a> Field<'a> {
     }
 
     /// `x-kubernetes-list-map-keys`.
-    pub fn map_keys(self) -> impl Iterator<Item = &'a str> {
+    pub fn map_keys(self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.blob
             .field(self.number)
             .map_keys()

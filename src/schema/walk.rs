@@ -4,10 +4,12 @@
 //! fields are gathered in document order. The first value of a wrong type is remembered and the pass goes on; an error of
 //! a type with a decoder of its own (a quantity, a time) ends it at once and takes precedence.
 
+use super::plan::Known;
 use super::scalar;
-use super::shape::{Field, Schema, Shape, Type};
+use super::shape::{Schema, Shape, Type};
+use crate::tree::{Key, Map, Value};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 /// Findings beyond this number are not kept, as upstream.
@@ -38,15 +40,17 @@ pub(crate) struct Walker<'a> {
     wrong_type: Option<String>,
     fatal: Option<String>,
     path: Vec<Step<'a>>,
-    fields: Vec<&'a str>,
     owner: Option<Schema<'a>>,
     depth: usize,
     structures: usize,
+    /// Fields of the objects that are being read, and items of the lists: each list and map is made once its length is known.
+    entries: Vec<(Key, Value)>,
+    items: Vec<Value>,
 }
 
 enum Step<'a> {
     Field(&'a str),
-    Key(String),
+    Key(Key),
     Index(usize),
 }
 
@@ -69,10 +73,11 @@ impl<'a> Walker<'a> {
             wrong_type: None,
             fatal: None,
             path: Vec::new(),
-            fields: Vec::new(),
             owner: None,
             depth: 0,
             structures: 0,
+            entries: Vec::new(),
+            items: Vec::new(),
         }
     }
 
@@ -141,12 +146,21 @@ impl<'a> Walker<'a> {
                 Some(owner) => format!(
                     "json: cannot unmarshal {found} into Go struct field {}.{} of type {wanted}",
                     owner.short_name(),
-                    self.fields.join("."),
+                    self.fields().join("."),
                 ),
                 None => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
             });
         }
         Ok(Value::Null)
+    }
+
+    /// The names of the fields that lead to where the pass is.
+    fn fields(&self) -> Vec<&'a str> {
+        let field = |step: &Step<'a>| match step {
+            Step::Field(name) => Some(*name),
+            Step::Key(_) | Step::Index(_) => None,
+        };
+        self.path.iter().filter_map(field).collect()
     }
 
     /// Ends the pass with `text`.
@@ -158,7 +172,7 @@ impl<'a> Walker<'a> {
 
 fn push_step(text: &mut String, step: &Step<'_>) {
     let name = match step {
-        Step::Field(name) => name,
+        Step::Field(name) => *name,
         Step::Key(name) => name.as_str(),
         Step::Index(index) => {
             let _ = write!(text, "[{index}]");
@@ -240,7 +254,7 @@ impl<'a> Seed<'_, 'a> {
                 self.wrong(&found)
             }
             (Type::Any | Type::Number(_), _) | (_, Some(Shape::Any | Shape::Raw)) => Ok(Value::Number(number)),
-            (_, Some(Shape::Quantity)) => Ok(Value::String(number.to_string())),
+            (_, Some(Shape::Quantity)) => Ok(Value::from(number.to_string())),
             (_, Some(Shape::IntOrString)) if fits(&number, "int32") => Ok(Value::Number(number)),
             (_, Some(Shape::IntOrString)) => self.fail(format!(
                 "json: cannot unmarshal number {number} into Go value of type int32"
@@ -264,11 +278,11 @@ impl<'a> Seed<'_, 'a> {
         }
     }
 
-    fn text<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
+    fn text<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match (self.ty, self.shape()) {
-            (Type::String("byte"), _) => match scalar::base64(&text) {
-                Ok(None) => Ok(Value::String(text)),
-                Ok(Some(canonical)) => Ok(Value::String(canonical)),
+            (Type::String("byte"), _) => match scalar::base64(text) {
+                Ok(None) => Ok(Value::from(text)),
+                Ok(Some(canonical)) => Ok(Value::from(canonical)),
                 Err(error) if self.walker.wording == Wording::Converter => {
                     self.fail(format!("error decoding from json: {error}"))
                 }
@@ -278,18 +292,18 @@ impl<'a> Seed<'_, 'a> {
                 }
             },
             (Type::String(_) | Type::Any, _) | (_, Some(Shape::Any | Shape::Raw | Shape::IntOrString)) => {
-                Ok(Value::String(text))
+                Ok(Value::from(text))
             }
             (_, Some(Shape::Quantity)) => match scalar::quantity(text.trim()) {
-                Ok(()) => Ok(Value::String(text)),
+                Ok(()) => Ok(Value::from(text)),
                 Err(error) => self.fail(error.to_owned()),
             },
-            (_, Some(Shape::Time)) => match scalar::time(&text) {
-                Ok(canonical) => Ok(Value::String(canonical)),
+            (_, Some(Shape::Time)) => match scalar::time(text) {
+                Ok(canonical) => Ok(Value::from(canonical)),
                 Err(error) => self.fail(error),
             },
-            (_, Some(Shape::MicroTime)) => match scalar::micro_time(&text) {
-                Ok(canonical) => Ok(Value::String(canonical)),
+            (_, Some(Shape::MicroTime)) => match scalar::micro_time(text) {
+                Ok(canonical) => Ok(Value::from(canonical)),
                 Err(error) => self.fail(error),
             },
             _ => self.unmarshaler_or_wrong("string"),
@@ -297,9 +311,9 @@ impl<'a> Seed<'_, 'a> {
     }
 
     fn list<'de, A: SeqAccess<'de>>(self, element: Type<'a>, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
+        let first = self.walker.items.len();
         loop {
-            self.walker.path.push(Step::Index(list.len()));
+            self.walker.path.push(Step::Index(self.walker.items.len() - first));
             let item = items.next_element_seed(Seed {
                 walker: self.walker,
                 ty: element,
@@ -309,17 +323,17 @@ impl<'a> Seed<'_, 'a> {
             match item {
                 Some(Value::Null) => {
                     self.walker.grow(element)?;
-                    list.push(zero(element));
+                    self.walker.items.push(zero(element));
                 }
-                Some(item) => list.push(item),
-                None => return Ok(Value::Array(list)),
+                Some(item) => self.walker.items.push(item),
+                None => return Ok(Value::Array(self.walker.items.drain(first..).collect())),
             }
         }
     }
 
     fn map<'de, A: MapAccess<'de>>(self, element: Type<'a>, mut entries: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some(Text(key)) = entries.next_key()? {
+        let mut map = Gathered::Few(Map::new());
+        while let Some(key) = entries.next_key::<Key>()? {
             if map.contains_key(&key) {
                 self.walker.find("duplicate", &key);
             }
@@ -338,53 +352,57 @@ impl<'a> Seed<'_, 'a> {
             };
             map.insert(key, value);
         }
-        Ok(Value::Object(map))
+        Ok(Value::Object(map.finish()))
     }
 
     fn fields<'de, A: MapAccess<'de>>(self, schema: Schema<'a>, mut entries: A) -> Result<Value, A::Error> {
         let walker = self.walker;
-        let first = schema.fields().next().map_or(0, |field| field.number);
         let mut seen: u128 = 0;
-        let mut object = Map::new();
+        let mut twice = false;
+        let first = walker.entries.len();
         let outer = walker.owner;
-        while let Some(key) = entries.next_key_seed(KeySeed(schema))? {
-            let field = match key {
-                Key::Known(field) => field,
-                Key::Unknown(name) => {
+        let mut cursor = 0;
+        while let Some(found) = entries.next_key_seed(KeySeed(schema, &mut cursor))? {
+            let field = match found {
+                Ok(field) => field,
+                Err(name) => {
                     walker.find("unknown", &name);
                     entries.next_value::<IgnoredAny>()?;
                     continue;
                 }
             };
-            let name = field.name();
-            let bit = 1_u128.checked_shl(field.number - first).unwrap_or(0);
+            let name = field.name;
+            let bit = 1_u128.checked_shl(field.number as u32).unwrap_or(0);
             let again = seen & bit != 0;
             seen |= bit;
+            twice |= again;
             if again {
                 walker.find("duplicate", name);
             }
             walker.path.push(Step::Field(name));
-            walker.fields.push(name);
             walker.owner = Some(schema);
             let value = entries.next_value_seed(Seed {
                 walker,
-                ty: field.ty(),
-                go: field.go_mark(),
+                ty: field.ty,
+                go: field.go,
             })?;
-            walker.fields.pop();
             walker.path.pop();
             walker.owner = outer;
-            match (value, object.get_mut(name)) {
+            let earlier = walker.entries[first..]
+                .iter_mut()
+                .find(|(key, _)| again && *key == name);
+            match (value, earlier) {
                 (Value::Null, None) => {}
                 // Go decodes a field that comes again into what the first one left.
-                (Value::Object(later), Some(Value::Object(earlier))) => earlier.extend(later),
-                (Value::Null, Some(_)) => {
-                    object.remove(name);
-                }
-                (value, _) => {
-                    object.insert(name.to_owned(), value);
-                }
+                (Value::Object(later), Some((_, Value::Object(earlier)))) => earlier.extend(later),
+                (value, Some((_, earlier))) => *earlier = value,
+                (value, None) => walker.entries.push((field.key, value)),
             }
+        }
+        // Only a field that came twice may have become null.
+        let mut object: Map = walker.entries.drain(first..).collect();
+        if twice {
+            object.retain(|_, value| !value.is_null());
         }
         Ok(Value::Object(object))
     }
@@ -456,10 +474,6 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
-        self.text(text.to_owned())
-    }
-
-    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
         self.text(text)
     }
 
@@ -538,12 +552,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 fn zero(ty: Type<'_>) -> Value {
     match ty {
         Type::String("byte") => Value::Null,
-        Type::String(_) => Value::String(String::new()),
+        Type::String(_) => Value::from(String::new()),
         Type::Integer(_) | Type::Number(_) => Value::from(0),
         Type::Boolean => Value::Bool(false),
         Type::Schema(schema) => match schema.shape() {
             Shape::Struct => Value::Object(Map::new()),
-            Shape::Quantity => Value::String("0".to_owned()),
+            Shape::Quantity => Value::from("0".to_owned()),
             Shape::IntOrString => Value::from(0),
             _ => Value::Null,
         },
@@ -557,41 +571,67 @@ pub(crate) fn json_schema_props() -> Type<'static> {
     Schema::named(NAME).map_or(Type::Any, Type::Schema)
 }
 
-/// A key as text. YAML gives numbers and booleans as keys too; they are keys by how they are written.
-struct Text(String);
+/// A map while it is read. Names mostly come in order, or are few.
+enum Gathered {
+    Few(Map),
+    Many(BTreeMap<Key, Value>),
+}
 
-impl<'de> serde::Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Text, D::Error> {
-        String::deserialize(source).map(Text)
+/// Beyond so many entries, putting one before others is left to a search tree.
+const FEW_MAX: usize = 256;
+
+impl Gathered {
+    fn contains_key(&self, key: &Key) -> bool {
+        match self {
+            Gathered::Few(map) => map.contains_key(key),
+            Gathered::Many(map) => map.contains_key(key),
+        }
+    }
+
+    fn insert(&mut self, key: Key, value: Value) {
+        match self {
+            Gathered::Few(map) => {
+                if map.len() < FEW_MAX || map.keys().next_back().is_none_or(|last| *last < key) {
+                    map.insert(key, value);
+                    return;
+                }
+                let mut many: BTreeMap<Key, Value> = std::mem::take(map).into_iter().collect();
+                many.insert(key, value);
+                *self = Gathered::Many(many);
+            }
+            Gathered::Many(map) => {
+                map.insert(key, value);
+            }
+        }
+    }
+
+    fn finish(self) -> Map {
+        match self {
+            Gathered::Few(map) => map,
+            Gathered::Many(map) => map.into_iter().collect(),
+        }
     }
 }
 
-enum Key<'a> {
-    Known(Field<'a>),
-    Unknown(String),
-}
+/// A key of a structure: its field, or the name of none.
+struct KeySeed<'a, 'c>(Schema<'a>, &'c mut usize);
 
-struct KeySeed<'a>(Schema<'a>);
+impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a, '_> {
+    type Value = Result<Known<'a>, String>;
 
-impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
-    type Value = Key<'a>;
-
-    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Key<'a>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
         source.deserialize_str(self)
     }
 }
 
-impl<'a> Visitor<'_> for KeySeed<'a> {
-    type Value = Key<'a>;
+impl<'a> Visitor<'_> for KeySeed<'a, '_> {
+    type Value = Result<Known<'a>, String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Key<'a>, E> {
-        Ok(self
-            .0
-            .field(name)
-            .map_or_else(|| Key::Unknown(name.to_owned()), Key::Known))
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.known(name, self.1).ok_or_else(|| name.to_owned()))
     }
 }

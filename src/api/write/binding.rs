@@ -1,7 +1,7 @@
 //! Binding a Pod to a node: `pods/binding` and the older `bindings`.
 
+use crate::tree::{Value, json};
 use bytes::Bytes;
-use serde_json::{Value, json};
 
 use super::options::WriteOptions;
 use super::target::Target;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use crate::tree::Value;
 use tokio::task::JoinSet;
 
 use super::delete;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use crate::api::Api;
 use crate::api::status::{Cause, Status};

@@ -1,8 +1,8 @@
 //! POST to a collection.
 
+use crate::tree::Value;
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::manager::Manager;

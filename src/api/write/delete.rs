@@ -1,7 +1,7 @@
 //! DELETE of one object: preconditions, grace, finalizers, and what its dependents are to expect.
 
+use crate::tree::Value;
 use http::StatusCode;
-use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::options::DeleteOptions;

@@ -1,7 +1,7 @@
 //! `pods/eviction`: deletion of a Pod as far as its disruption budgets allow.
 
+use crate::tree::Value;
 use bytes::Bytes;
-use serde_json::Value;
 
 use super::delete;
 use super::options::{DeleteOptions, WriteOptions};
@@ -192,7 +192,7 @@ async fn take(api: &Api, info: &RequestInfo, pod: &str, budget: &str, dry_run: b
             }
             return refused;
         }
-        let disrupted = status["disruptedPods"].as_object().map_or(0, serde_json::Map::len);
+        let disrupted = status["disruptedPods"].as_object().map_or(0, crate::tree::Map::len);
         if number("disruptionsAllowed") <= 0 || disrupted >= DISRUPTED_MAX {
             return refuse(format!(
                 "The disruption budget {budget} needs {} healthy pods and has {} currently",
@@ -219,7 +219,7 @@ async fn note(api: &Api, info: &RequestInfo) -> Result<(), Status> {
         ..Target::of(info)
     };
     let edit = |old: &Value| {
-        let condition = serde_json::json!({
+        let condition = crate::tree::json!({
             "type": "DisruptionTarget",
             "status": "True",
             "lastProbeTime": null,
@@ -229,14 +229,14 @@ async fn note(api: &Api, info: &RequestInfo) -> Result<(), Status> {
         });
         let mut value = old.clone();
         if !value["status"].is_object() {
-            value["status"] = serde_json::json!({});
+            value["status"] = crate::tree::json!({});
         }
         match value["status"]["conditions"].as_array_mut() {
             Some(conditions) => {
                 conditions.retain(|present| present["type"] != "DisruptionTarget");
                 conditions.push(condition);
             }
-            None => value["status"]["conditions"] = serde_json::json!([condition]),
+            None => value["status"]["conditions"] = crate::tree::json!([condition]),
         }
         Ok(Edited {
             value,
@@ -249,7 +249,7 @@ async fn note(api: &Api, info: &RequestInfo) -> Result<(), Status> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use crate::tree::json;
 
     use super::*;
 

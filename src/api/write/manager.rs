@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::object;
 use crate::api::request::RequestInfo;
@@ -69,7 +69,7 @@ impl Manager {
         if noted.is_null() {
             metadata.remove("managedFields");
         } else {
-            metadata.insert("managedFields".into(), noted);
+            metadata.insert("managedFields", noted);
         }
     }
 
@@ -96,7 +96,7 @@ impl Manager {
             None => managed::update(schema, live, new, &request),
             Some(configuration) => {
                 let entry = managed::applied(schema, configuration, &request);
-                object::metadata_mut(new).insert("managedFields".into(), vec![entry].into());
+                object::metadata_mut(new).insert("managedFields", vec![entry].into());
             }
         }
     }

@@ -1,9 +1,10 @@
 //! Small readers and writers of an object held as a JSON tree.
 
-use serde_json::{Map, Value};
+use crate::tree::{Map, Value};
 
 use crate::api::status::Status;
 use crate::resources::{self, Resource};
+use crate::schema::{self, Schema};
 use crate::store::Object;
 
 /// A stored object as a tree, with the kind and apiVersion of `shape` (the stored shape).
@@ -12,10 +13,14 @@ use crate::store::Object;
 /// 500 when its bytes are damaged.
 pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Status> {
     let json = object.json().map_err(Status::internal)?;
-    let mut value: Value = serde_json::from_slice(json).map_err(Status::internal)?;
+    let mut value = match Schema::of(shape.group, shape.version, shape.kind) {
+        Some(schema) => schema::read_stored(json, schema),
+        None => serde_json::from_slice(json),
+    }
+    .map_err(Status::internal)?;
     if let Some(fields) = value.as_object_mut() {
-        fields.insert("kind".into(), shape.kind.into());
-        fields.insert("apiVersion".into(), shape.api_version().into());
+        fields.insert("kind", shape.kind.into());
+        fields.insert("apiVersion", shape.api_version().into());
     }
     Ok(value)
 }
@@ -24,8 +29,8 @@ pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Stat
 pub(super) fn in_version(resource: &Resource, stored: Value) -> Value {
     let mut value = resources::from_stored(resource, stored);
     if let Some(fields) = value.as_object_mut() {
-        fields.insert("kind".into(), resource.kind.into());
-        fields.insert("apiVersion".into(), resource.api_version().into());
+        fields.insert("kind", resource.kind.into());
+        fields.insert("apiVersion", resource.api_version().into());
     }
     value
 }
@@ -36,7 +41,7 @@ pub(super) fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
 }
 
 /// The metadata for writing; made if it is missing.
-pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+pub(super) fn metadata_mut(object: &mut Value) -> &mut Map {
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(Map::new());
     }

@@ -1,6 +1,6 @@
 //! Options of writes: from the query and, for deletions, from the body.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::object;
 use crate::api::request::{Query, RequestInfo};

@@ -3,7 +3,7 @@
 //! (Upstream's admission plugins ServiceAccount, Priority and RuntimeClass.) One thing differs: a service account named
 //! `default` need not exist, as there is no controller yet that makes it in every namespace.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::object;
 use crate::api::request::RequestInfo;
@@ -62,12 +62,12 @@ pub(super) fn admit(view: &std::sync::Arc<View>, info: &RequestInfo, pod: &mut V
     }
     let Some(class) = class else { return Ok(()) };
     if let Some(spec) = pod["spec"].as_object_mut() {
-        spec.insert("priority".into(), priority.into());
-        spec.insert("priorityClassName".into(), class["metadata"]["name"].clone());
+        spec.insert("priority", priority.into());
+        spec.insert("priorityClassName", class["metadata"]["name"].clone());
         if spec.get("preemptionPolicy").is_none_or(Value::is_null) {
             let policy = class.get("preemptionPolicy").cloned();
             spec.insert(
-                "preemptionPolicy".into(),
+                "preemptionPolicy",
                 policy.unwrap_or_else(|| "PreemptLowerPriority".into()),
             );
         }

@@ -1,8 +1,8 @@
 //! Answers of writes: the object as written, or as it would have been.
 
+use crate::tree::Value;
 use http::StatusCode;
 use http::header::{HeaderValue, WARNING};
-use serde_json::Value;
 
 use super::object;
 use crate::api::body::Response;

@@ -2,9 +2,9 @@
 //!
 //! There is no authorization yet: whoever is authenticated may do everything, and that is what these answer.
 
+use crate::tree::{Value, json};
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::{Value, json};
 
 use super::{create, reply};
 use crate::api::Api;

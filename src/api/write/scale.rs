@@ -1,8 +1,8 @@
 //! The `scale` subresource: replicas of a workload, in one form for all kinds that have them.
 
+use crate::tree::Value;
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::Value;
 
 use super::options::WriteOptions;
 use super::target::Target;

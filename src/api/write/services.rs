@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use crate::resources::allocation::Allocations;
 use crate::resources::{Refusal, Resource};

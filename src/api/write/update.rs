@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
+use crate::tree::Value;
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::Value;
 
 use super::commit::{self, Refused};
 use super::manager::Manager;
@@ -236,7 +236,7 @@ pub(super) async fn change(
             .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
         let revision_text = current.revision().to_string();
         if dry_run {
-            object::metadata_mut(&mut new).insert("resourceVersion".into(), revision_text.into());
+            object::metadata_mut(&mut new).insert("resourceVersion", revision_text.into());
             return Ok((Changed::Tree(new), warnings));
         }
         let removes = object::is_deleting(&old) && resources::is_gone(shape, &new);
@@ -253,7 +253,7 @@ pub(super) async fn change(
         match commit::commit(api, shape, &key, Precondition::Revision(current.revision()), write).await {
             Ok(written) if removes => {
                 api.services.release(shape, &old, None);
-                object::metadata_mut(&mut new).insert("resourceVersion".into(), written.revision.to_string().into());
+                object::metadata_mut(&mut new).insert("resourceVersion", written.revision.to_string().into());
                 return Ok((Changed::Tree(new), warnings));
             }
             Ok(written) => {

@@ -1,37 +1,23 @@
 //! What differs between two states of an object, field by field.
 
-use serde_json::{Map, Value};
+use std::cmp::Ordering;
+use std::iter::Peekable;
 
-use super::fields::{Fields, element_key, field_key, value_key};
-use crate::schema::{Element, Field, ListType, Schema, Shape, Type};
+use super::trail::{Name, Trail};
+use crate::schema::{Element, ListType, Plan, PlanField, Schema, Shape, Type};
+use crate::tree::{Key, List, Map, Text, Value, write_text};
 
 /// What differs between two states.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct Changes<'a> {
     /// Added or with another value.
-    pub(super) taken: Fields,
+    pub(super) taken: Trail<'a>,
     /// No longer there.
-    pub(super) removed: Fields,
-}
-
-impl Changes {
-    /// Puts what differs below `key` into place; costs nothing when nothing does.
-    fn put(&mut self, key: impl FnOnce() -> String, below: Changes) {
-        match (below.taken.is_empty(), below.removed.is_empty()) {
-            (true, true) => {}
-            (false, true) => self.taken.put(key(), below.taken),
-            (true, false) => self.removed.put(key(), below.removed),
-            (false, false) => {
-                let key = key();
-                self.taken.put(key.clone(), below.taken);
-                self.removed.put(key, below.removed);
-            }
-        }
-    }
+    pub(super) removed: Trail<'a>,
 }
 
 /// How states are compared.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// An update: structs, maps and lists that came or went whole are fields beside those in them.
     Update,
@@ -40,144 +26,256 @@ pub(super) enum Mode {
 }
 
 /// How a value is taken: by the type, and by what its field says about lists and maps.
-#[derive(Clone, Copy, Default)]
-struct Rule<'a> {
-    field: Option<Field<'a>>,
-    atomic: bool,
+type Rule = Option<&'static PlanField>;
+
+static NOTHING: Value = Value::Null;
+static EMPTY_OBJECT: Value = Value::Object(Map::new());
+static EMPTY_TEXT: Value = Value::String(Text::new());
+
+/// Compares two objects of a schema. What both share costs nothing. `counts` says of the fields of the object and of its
+/// metadata (the path has one name or two) whether they are anybody's.
+pub(super) fn compare<'a>(
+    mode: Mode,
+    schema: Schema<'static>,
+    lhs: Option<&'a Value>,
+    rhs: Option<&'a Value>,
+    counts: impl Fn(&[&str]) -> bool,
+) -> Changes<'a> {
+    let mut walk = Walk {
+        mode,
+        changes: Changes::default(),
+    };
+    walk.object_of(schema, lhs, rhs, 0, &mut |walk, name, rule, lhs, rhs, here| {
+        if !counts(&[name]) {
+            return;
+        }
+        match rule.ty {
+            // Metadata itself is nobody's.
+            Type::Schema(schema) if name == "metadata" => {
+                walk.object_of(schema, lhs, rhs, 1, &mut |walk, name, rule, lhs, rhs, here| {
+                    if counts(&["metadata", name]) {
+                        walk.value(rule.ty, Some(rule), lhs, rhs, here);
+                    }
+                });
+            }
+            ty => walk.value(ty, Some(rule), lhs, rhs, here),
+        }
+    });
+    walk.changes
 }
 
-impl Mode {
-    /// Compares two objects of a schema.
-    pub(super) fn object(self, schema: Schema<'_>, lhs: Option<&Value>, rhs: Option<&Value>) -> Changes {
-        let (left, right) = (fields_of(lhs), fields_of(rhs));
-        let mut changes = Changes::default();
-        for name in names(left, right) {
-            let Some(field) = schema.field(name) else { continue };
-            let (left, right) = (
-                left.and_then(|left| left.get(name)),
-                right.and_then(|right| right.get(name)),
-            );
+struct Walk<'a> {
+    mode: Mode,
+    changes: Changes<'a>,
+}
+
+/// The nodes of the value that is looked at.
+#[derive(Clone, Copy)]
+struct Here {
+    taken: Option<usize>,
+    removed: Option<usize>,
+    /// Of what lies below.
+    depth: usize,
+}
+
+/// What is done with a field that differs.
+type Visit<'v, 'a> =
+    &'v mut dyn FnMut(&mut Walk<'a>, &'a str, &'static PlanField, Option<&'a Value>, Option<&'a Value>, Here);
+
+impl<'a> Walk<'a> {
+    fn below(
+        &mut self,
+        name: Name<'a>,
+        depth: usize,
+        (lhs, rhs): (Option<&'a Value>, Option<&'a Value>),
+        inner: impl FnOnce(&mut Self, Here),
+    ) {
+        // Of what was not there, nothing can be removed; of what is not there, nothing taken.
+        let removed = lhs.map(|_| self.changes.removed.open(name.clone(), depth));
+        let taken = rhs.map(|_| self.changes.taken.open(name, depth));
+        inner(
+            self,
+            Here {
+                taken,
+                removed,
+                depth: depth + 1,
+            },
+        );
+        if let Some(taken) = taken {
+            self.changes.taken.close(taken);
+        }
+        if let Some(removed) = removed {
+            self.changes.removed.close(removed);
+        }
+    }
+
+    fn enter(&mut self, here: Here) {
+        if let Some(taken) = here.taken {
+            self.changes.taken.enter(taken);
+        }
+    }
+
+    fn leave(&mut self, here: Here) {
+        if let Some(removed) = here.removed {
+            self.changes.removed.enter(removed);
+        }
+    }
+
+    fn object_of(
+        &mut self,
+        schema: Schema<'static>,
+        lhs: Option<&'a Value>,
+        rhs: Option<&'a Value>,
+        depth: usize,
+        visit: Visit<'_, 'a>,
+    ) {
+        let plan = Plan::of(schema);
+        let mut cursor = 0;
+        for (key, left, right) in both(lhs, rhs) {
+            let Some(number) = plan.find_key(key, &mut cursor) else {
+                continue;
+            };
             if left == right {
                 continue;
             }
-            let hollow = hollow(field);
-            let left = left.or(hollow.as_ref().filter(|_| lhs.is_some()));
-            let right = right.or(hollow.as_ref().filter(|_| rhs.is_some()));
+            let rule = plan.field(number);
+            let hollow = hollow(rule);
+            let left = left.or(hollow.filter(|_| lhs.is_some()));
+            let right = right.or(hollow.filter(|_| rhs.is_some()));
             // A field that is always written, as null when it is unset, is there in the empty object, too.
-            if matches!(self, Mode::Update) && right == Some(&Value::Null) && left.is_none() && lhs.is_some() {
+            if self.mode == Mode::Update && right.is_some_and(Value::is_null) && left.is_none() && lhs.is_some() {
                 continue;
             }
-            let rule = Rule {
-                field: Some(field),
-                atomic: field.map_atomic(),
-            };
-            changes.put(|| field_key(name), self.value(field.ty(), rule, left, right));
+            self.below(Name::Field(key), depth, (left, right), |walk, here| {
+                visit(walk, key, rule, left, right, here);
+            });
         }
-        changes
     }
 
-    fn value(self, ty: Type<'_>, rule: Rule<'_>, lhs: Option<&Value>, rhs: Option<&Value>) -> Changes {
-        if rule.atomic || is_hollow(lhs) && is_hollow(rhs) {
-            return whole(lhs, rhs);
+    fn value(&mut self, ty: Type<'static>, rule: Rule, lhs: Option<&'a Value>, rhs: Option<&'a Value>, here: Here) {
+        let atomic = rule.is_some_and(|rule| rule.field.map_atomic());
+        if atomic || is_hollow(lhs) && is_hollow(rhs) {
+            return self.whole(lhs, rhs, here);
         }
-        let mut changes = match (ty, rule.field.and_then(|field| Some((field, field.list_type()?)))) {
-            (Type::Schema(schema), _) if is_taken_apart(schema, rule) => self.object(schema, lhs, rhs),
-            (Type::Map(element), _) => self.map(element, lhs, rhs),
-            (Type::List(_), Some((_, ListType::Set))) => set(lhs, rhs),
-            (Type::List(element), Some((field, ListType::Map))) => self.list(element, field, lhs, rhs),
-            _ => return whole(lhs, rhs),
-        };
+        match (ty, rule.and_then(|rule| Some((rule, rule.list?)))) {
+            (Type::Schema(schema), _) if is_taken_apart(schema, rule) => {
+                self.object_of(schema, lhs, rhs, here.depth, &mut |walk, _, rule, lhs, rhs, here| {
+                    walk.value(rule.ty, Some(rule), lhs, rhs, here);
+                });
+            }
+            (Type::Map(element), _) => self.map(element, lhs, rhs, here.depth),
+            (Type::List(_), Some((_, ListType::Set))) => self.set(lhs, rhs, here.depth),
+            (Type::List(element), Some((rule, ListType::Map))) => self.list(element, rule, lhs, rhs, here.depth),
+            _ => return self.whole(lhs, rhs, here),
+        }
         // What came or went whole is a field of its own beside those in it.
-        if matches!(self, Mode::Update) {
+        if self.mode == Mode::Update {
             if lhs.is_none() {
-                changes.taken.enter();
+                self.enter(here);
             } else if rhs.is_none() {
-                changes.removed.enter();
+                self.leave(here);
             }
         }
-        changes
     }
 
-    fn map(self, element: Element<'_>, lhs: Option<&Value>, rhs: Option<&Value>) -> Changes {
-        let (left, right) = (fields_of(lhs), fields_of(rhs));
-        let mut changes = Changes::default();
-        for name in names(left, right) {
-            let (left, right) = (
-                left.and_then(|left| left.get(name)),
-                right.and_then(|right| right.get(name)),
-            );
+    fn map(&mut self, element: Element<'static>, lhs: Option<&'a Value>, rhs: Option<&'a Value>, depth: usize) {
+        for (key, left, right) in both(lhs, rhs) {
             if left != right {
-                changes.put(
-                    || field_key(name),
-                    self.value(element.ty(), Rule::default(), left, right),
-                );
+                self.below(Name::Field(key), depth, (left, right), |walk, here| {
+                    walk.value(element.ty(), None, left, right, here);
+                });
             }
         }
-        changes
     }
 
-    fn list(self, element: Element<'_>, field: Field<'_>, lhs: Option<&Value>, rhs: Option<&Value>) -> Changes {
-        let mut changes = Changes::default();
-        let mut left: Vec<(String, &Value)> = items_of(lhs)
-            .iter()
-            .map(|item| (element_key(field, element, item), item))
-            .collect();
-        for item in items_of(rhs) {
-            let key = element_key(field, element, item);
-            let found = left
+    /// Elements are told apart by their keys; of those that have the same ones, the first on either side belong together.
+    fn list(
+        &mut self,
+        element: Element<'static>,
+        rule: &'static PlanField,
+        lhs: Option<&'a Value>,
+        rhs: Option<&'a Value>,
+        depth: usize,
+    ) {
+        let keyed = |items: &'a [Value]| {
+            let mut items: Vec<(Text, &Value)> = items
                 .iter()
-                .position(|(other, _)| *other == key)
-                .map(|at| left.swap_remove(at).1);
-            if found == Some(item) {
+                .map(|item| (element_key(rule, element, item), item))
+                .collect();
+            items.sort_by(|(one, _), (other, _)| one.cmp(other));
+            items.into_iter().peekable()
+        };
+        let (mut left, mut right) = (keyed(items_of(lhs)), keyed(items_of(rhs)));
+        let mut before: Option<(Text, usize, usize)> = None;
+        while let Some((key, lhs, rhs)) = next_of_both(&mut left, &mut right) {
+            if lhs == rhs {
                 continue;
             }
-            let mut below = self.value(element.ty(), Rule::default(), found, Some(item));
-            if matches!(self, Mode::Apply) {
-                below.taken.enter();
+            let start = (self.changes.taken.len(), self.changes.removed.len());
+            self.below(Name::Element(key.clone()), depth, (lhs, rhs), |walk, here| {
+                walk.value(element.ty(), None, lhs, rhs, here);
+                if walk.mode == Mode::Apply {
+                    walk.enter(here);
+                }
+            });
+            // Of elements with the same keys the last one counts.
+            if let Some((_, taken, removed)) = before.filter(|(other, ..)| *other == key) {
+                if self.changes.taken.len() > start.0 {
+                    self.changes.taken.supersede(taken, start.0);
+                }
+                if self.changes.removed.len() > start.1 {
+                    self.changes.removed.supersede(removed, start.1);
+                }
+                before = Some((key, taken, removed));
+            } else {
+                before = Some((key, start.0, start.1));
             }
-            changes.put(|| key, below);
         }
-        for (key, item) in left {
-            changes.put(|| key, self.value(element.ty(), Rule::default(), Some(item), None));
+    }
+
+    fn set(&mut self, lhs: Option<&'a Value>, rhs: Option<&'a Value>, depth: usize) {
+        let (left, right) = (items_of(lhs), items_of(rhs));
+        let only = |these: &'a [Value], others: &'a [Value]| {
+            let mut keys: Vec<Text> = these
+                .iter()
+                .filter(|item| !others.contains(item))
+                .map(value_key)
+                .collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        };
+        for key in only(right, left) {
+            let place = self.changes.taken.open(Name::Element(key), depth);
+            self.changes.taken.enter(place);
         }
-        changes
+        for key in only(left, right) {
+            let place = self.changes.removed.open(Name::Element(key), depth);
+            self.changes.removed.enter(place);
+        }
+    }
+
+    /// Two values that are one field.
+    fn whole(&mut self, lhs: Option<&Value>, rhs: Option<&Value>, here: Here) {
+        if rhs.is_none() && lhs.is_some() {
+            self.leave(here);
+        } else if lhs != rhs {
+            self.enter(here);
+        }
     }
 }
 
-fn is_taken_apart(schema: Schema<'_>, rule: Rule<'_>) -> bool {
-    schema.shape() == Shape::Struct && (!schema.map_atomic() || rule.field.is_some_and(Field::map_granular))
-}
-
-/// Two values that are one field.
-fn whole(lhs: Option<&Value>, rhs: Option<&Value>) -> Changes {
-    let mut changes = Changes::default();
-    if rhs.is_none() && lhs.is_some() {
-        changes.removed.enter();
-    } else if lhs != rhs {
-        changes.taken.enter();
-    }
-    changes
-}
-
-fn set(lhs: Option<&Value>, rhs: Option<&Value>) -> Changes {
-    let (left, right) = (items_of(lhs), items_of(rhs));
-    let mut changes = Changes::default();
-    for item in right.iter().filter(|item| !left.contains(item)) {
-        changes.put(|| value_key(item), whole(None, Some(item)));
-    }
-    for item in left.iter().filter(|item| !right.contains(item)) {
-        changes.put(|| value_key(item), whole(Some(item), None));
-    }
-    changes
+fn is_taken_apart(schema: Schema<'static>, rule: Rule) -> bool {
+    schema.shape() == Shape::Struct && (!schema.map_atomic() || rule.is_some_and(|rule| rule.field.map_granular()))
 }
 
 /// What is there of a field that nobody has set: a part that is a value, not a pointer, is always there, if only as an
 /// empty one; so are a list that must be and a text that is written even when it is empty.
-fn hollow(field: Field<'_>) -> Option<Value> {
-    match field.ty() {
-        Type::Schema(_) if field.default_json() == Some("{}") => Some(Value::Object(Map::new())),
-        Type::List(_) if field.required() => Some(Value::Null),
-        Type::String(_) if field.default_json() == Some("\"\"") => Some(Value::String(String::new())),
+fn hollow(rule: &PlanField) -> Option<&'static Value> {
+    match rule.ty {
+        Type::Schema(_) if rule.default_json == Some("{}") => Some(&EMPTY_OBJECT),
+        Type::List(_) if rule.field.required() => Some(&NOTHING),
+        Type::String(_) if rule.default_json == Some("\"\"") => Some(&EMPTY_TEXT),
         _ => None,
     }
 }
@@ -191,26 +289,70 @@ fn is_hollow(value: Option<&Value>) -> bool {
     }
 }
 
-fn fields_of(value: Option<&Value>) -> Option<&Map<String, Value>> {
-    value.and_then(Value::as_object)
-}
-
 fn items_of(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value.and_then(Value::as_array).map_or(&[], List::as_slice)
 }
 
-/// The names that either has.
-fn names<'a>(
-    left: Option<&'a Map<String, Value>>,
-    right: Option<&'a Map<String, Value>>,
-) -> impl Iterator<Item = &'a str> {
-    let only_left = left
-        .into_iter()
-        .flatten()
-        .filter(move |(name, _)| right.is_none_or(|right| !right.contains_key(*name)));
-    right
-        .into_iter()
-        .flatten()
-        .chain(only_left)
-        .map(|(name, _)| name.as_str())
+/// The entries that either has, in the order of their names.
+fn both<'a>(
+    lhs: Option<&'a Value>,
+    rhs: Option<&'a Value>,
+) -> impl Iterator<Item = (&'a Key, Option<&'a Value>, Option<&'a Value>)> {
+    let entries = |value: Option<&'a Value>| value.and_then(Value::as_object).into_iter().flatten().peekable();
+    let (mut left, mut right) = (entries(lhs), entries(rhs));
+    std::iter::from_fn(move || next_of_both(&mut left, &mut right))
+}
+
+/// The next name in two rows of names and values, and the values on either side.
+fn next_of_both<'a, K: Ord>(
+    left: &mut Peekable<impl Iterator<Item = (K, &'a Value)>>,
+    right: &mut Peekable<impl Iterator<Item = (K, &'a Value)>>,
+) -> Option<(K, Option<&'a Value>, Option<&'a Value>)> {
+    let order = match (left.peek(), right.peek()) {
+        (None, None) => return None,
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (Some((one, _)), Some((other, _))) => one.cmp(other),
+    };
+    let left = if order.is_le() { left.next() } else { None };
+    let right = if order.is_ge() { right.next() } else { None };
+    let (left_value, right_value) = (
+        left.as_ref().map(|(_, value)| *value),
+        right.as_ref().map(|(_, value)| *value),
+    );
+    left.or(right).map(|(key, _)| (key, left_value, right_value))
+}
+
+/// `v:"value"`.
+fn value_key(value: &Value) -> Text {
+    let mut key = b"v:".to_vec();
+    value.write(&mut key);
+    std::str::from_utf8(&key).unwrap_or_default().into()
+}
+
+/// `k:{"name":"c"}`: the keys of an element of a list that is a map, by name; a key that is missing has its default.
+fn element_key(rule: &PlanField, element: Element<'static>, item: &Value) -> Text {
+    let mut text = Vec::with_capacity(64);
+    text.extend_from_slice(b"k:{");
+    for (i, &key) in rule.map_keys.iter().enumerate() {
+        if i > 0 {
+            text.push(b',');
+        }
+        write_text(key, &mut text);
+        text.push(b':');
+        match (item.get(key), default_of(element, key)) {
+            (Some(value), _) => value.write(&mut text),
+            (None, default) => text.extend_from_slice(default.unwrap_or("null").as_bytes()),
+        }
+    }
+    text.push(b'}');
+    std::str::from_utf8(&text).unwrap_or_default().into()
+}
+
+fn default_of(element: Element<'static>, key: &str) -> Option<&'static str> {
+    let Type::Schema(schema) = element.ty() else {
+        return None;
+    };
+    let plan = Plan::of(schema);
+    plan.field(plan.find(key, &mut 0)?).default_json
 }

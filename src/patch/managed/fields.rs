@@ -1,10 +1,9 @@
-//! A set of fields, as `FieldsV1` writes it.
+//! A set of fields taken apart, for entries that lose or gain some.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-
-use crate::schema::{Element, Field, Type};
+use super::trail::{Branches, Name};
+use crate::tree::{Text, Value, write_text};
 
 /// A set of fields as a tree: what is in it itself, and what is below.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,8 +13,18 @@ pub(super) struct Fields {
 }
 
 impl Fields {
+    /// From the value of an entry's `fieldsV1`, taken apart or not.
+    pub(super) fn of(value: &Value) -> Fields {
+        match value {
+            Value::Raw(json) => serde_json::from_str(json)
+                .map(|value| Fields::read(&value))
+                .unwrap_or_default(),
+            value => Fields::read(value),
+        }
+    }
+
     /// From the JSON of an entry. A node without children is a member; one with children says so with `"."`.
-    pub(super) fn read(json: &Value) -> Fields {
+    fn read(json: &Value) -> Fields {
         let mut set = Fields::default();
         for (key, value) in json.as_object().into_iter().flatten() {
             if key == "." {
@@ -24,62 +33,36 @@ impl Fields {
             }
             let mut child = Fields::read(value);
             child.member |= child.below.is_empty();
-            set.below.insert(key.clone(), child);
+            set.below.insert(key.to_string(), child);
         }
         set
     }
 
-    /// The JSON of an entry.
-    pub(super) fn write(self) -> Value {
-        let mut json = Map::new();
+    /// The value of an entry's `fieldsV1`.
+    pub(super) fn write(&self) -> Value {
+        let mut json = Vec::with_capacity(512);
+        self.write_node(&mut json);
+        Value::Raw(Text::from(std::str::from_utf8(&json).unwrap_or("{}")))
+    }
+
+    fn write_node(&self, json: &mut Vec<u8>) {
+        json.push(b'{');
         if self.member && !self.below.is_empty() {
-            json.insert(".".to_owned(), Value::Object(Map::new()));
+            json.extend_from_slice(b"\".\":{}");
         }
-        for (key, child) in self.below {
-            json.insert(key, child.write());
+        for (key, child) in &self.below {
+            if json.last() != Some(&b'{') {
+                json.push(b',');
+            }
+            write_text(key, json);
+            json.push(b':');
+            child.write_node(json);
         }
-        Value::Object(json)
+        json.push(b'}');
     }
 
     pub(super) fn is_empty(&self) -> bool {
         !self.member && self.below.is_empty()
-    }
-
-    /// Puts a node below.
-    pub(super) fn put(&mut self, key: String, below: Fields) {
-        self.below.insert(key, below);
-    }
-
-    pub(super) fn child(&mut self, key: &str) -> Option<&mut Fields> {
-        self.below.get_mut(key)
-    }
-
-    /// Makes this node a member.
-    pub(super) fn enter(&mut self) {
-        self.member = true;
-    }
-
-    /// Makes this node no member; what is below stays.
-    pub(super) fn leave(&mut self) {
-        self.member = false;
-    }
-
-    /// Takes a child with everything below it out.
-    pub(super) fn take(&mut self, key: &str) {
-        self.below.remove(key);
-    }
-
-    /// Takes all other children out.
-    pub(super) fn keep_only(&mut self, keys: &[&str]) {
-        self.below.retain(|key, _| keys.contains(&key.as_str()));
-    }
-
-    /// Takes nodes out that hold nothing any more.
-    pub(super) fn prune(&mut self) {
-        self.below.retain(|_, child| {
-            child.prune();
-            !child.is_empty()
-        });
     }
 
     /// Adds another set.
@@ -90,49 +73,37 @@ impl Fields {
         }
     }
 
-    /// Takes the members of another set out. Tells whether there were any.
-    pub(super) fn remove(&mut self, other: &Fields) -> bool {
-        let mut changed = self.member && other.member;
-        self.member &= !other.member;
-        for (key, theirs) in &other.below {
-            let Some(ours) = self.below.get_mut(key) else { continue };
-            changed |= ours.remove(theirs);
+    /// Adds what a walk found.
+    pub(super) fn add_found(&mut self, found: Branches<'_, '_>) {
+        for branch in found {
+            let child = self.below.entry(key_of(branch.name)).or_default();
+            child.member |= branch.member;
+            child.add_found(branch.below);
+        }
+    }
+
+    /// Takes the members of what a walk found out. Tells whether there were any.
+    pub(super) fn remove_found(&mut self, found: Branches<'_, '_>) -> bool {
+        let mut changed = false;
+        for branch in found {
+            let key = key_of(branch.name);
+            let Some(ours) = self.below.get_mut(&key) else { continue };
+            if branch.member {
+                changed |= ours.member;
+                ours.member = false;
+            }
+            changed |= ours.remove_found(branch.below);
             if ours.is_empty() {
-                self.below.remove(key);
+                self.below.remove(&key);
             }
         }
         changed
     }
 }
 
-/// `f:name`.
-pub(super) fn field_key(name: &str) -> String {
-    let mut key = String::with_capacity(name.len() + 2);
-    key.push_str("f:");
-    key.push_str(name);
-    key
-}
-
-/// `v:"value"`.
-pub(super) fn value_key(value: &Value) -> String {
-    format!("v:{value}")
-}
-
-/// `k:{"name":"c"}`: the keys of an element of a list that is a map, by name; a key that is missing has its default.
-pub(super) fn element_key(field: Field<'_>, element: Element<'_>, item: &Value) -> String {
-    let mut keys: Vec<&str> = field.map_keys().collect();
-    keys.sort_unstable();
-    let mut json = Map::new();
-    for key in keys {
-        let value = item.get(key).cloned().or_else(|| default_of(element, key));
-        json.insert(key.to_owned(), value.unwrap_or(Value::Null));
+fn key_of(name: &Name<'_>) -> String {
+    match name {
+        Name::Field(name) => format!("f:{name}"),
+        Name::Element(name) => name.to_string(),
     }
-    format!("k:{}", Value::Object(json))
-}
-
-fn default_of(element: Element<'_>, key: &str) -> Option<Value> {
-    let Type::Schema(schema) = element.ty() else {
-        return None;
-    };
-    serde_json::from_str(schema.field(key)?.default_json()?).ok()
 }

@@ -1,7 +1,7 @@
 //! Autoscalers: version 1 knows one metric, the use of the processor; the others, the behavior and the conditions travel
 //! in annotations, so that nothing is lost on the way there and back.
 
-use serde_json::{Map, Value, json};
+use crate::tree::{Map, Value, json};
 
 use crate::resources::edit::{object_at, remove_at, set_at};
 use crate::resources::lookup::{count, integer, list, present, text};
@@ -100,7 +100,7 @@ pub(super) fn to_v2(scaler: &mut Value) {
 /// Takes the list away.
 fn list_of(object: &mut Value, parent: &str, field: &str) -> Vec<Value> {
     match remove_at(object, parent, field) {
-        Some(Value::Array(list)) => list,
+        Some(Value::Array(list)) => list.to_vec(),
         _ => Vec::new(),
     }
 }
@@ -110,7 +110,7 @@ fn is_processor(metric: &Value) -> bool {
 }
 
 /// Stores items (JSON texts) as a list in an annotation, if there are any.
-fn annotate(scaler: &mut Value, name: &str, items: &[String]) {
+fn annotate(scaler: &mut Value, name: &'static str, items: &[String]) {
     if !items.is_empty() {
         set_at(scaler, "/metadata/annotations", name, format!("[{}]", items.join(",")));
     }
@@ -242,7 +242,7 @@ fn new_metric(metric: &Value, wording: &Wording) -> Value {
         } else {
             "Value"
         };
-        values.insert("type".to_owned(), kind.into());
+        values.insert("type", kind.into());
     }
     let mut new = json!({});
     set_at(&mut new, "", wording.values, values);

@@ -1,6 +1,6 @@
 //! Events: the same fields under other names.
 
-use serde_json::Value;
+use crate::tree::Value;
 
 /// Names in the core group and in `events.k8s.io`.
 const NAMES: &[(&str, &str)] = &[

@@ -4,7 +4,7 @@
 mod autoscalers;
 mod events;
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::{Resource, canonicalize};
 
@@ -42,6 +42,6 @@ fn set_type(resource: Option<&Resource>, object: &mut Value) {
     if let (Some(resource), Some(fields)) = (resource, object.as_object_mut())
         && fields.contains_key("apiVersion")
     {
-        fields.insert("apiVersion".to_owned(), resource.api_version().into());
+        fields.insert("apiVersion", resource.api_version().into());
     }
 }

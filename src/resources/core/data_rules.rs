@@ -1,7 +1,7 @@
 //! Rules of ConfigMaps and Secrets.
 
+use crate::tree::Value;
 use base64::Engine;
-use serde_json::Value;
 
 use crate::resources::FieldError;
 use crate::resources::validate::{At, FieldPath};

@@ -12,8 +12,8 @@ pub(super) mod service_rules;
 mod services;
 mod volumes;
 
+use crate::tree::{Map, Value, json};
 use base64::Engine;
-use serde_json::{Map, Value, json};
 
 use super::cell::Cell;
 use super::edit::{default_at, default_in, items_mut, object_at, remove_at, set_at};
@@ -88,6 +88,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("pods")
         .cells(pods::cells)
         .defaults(pods::defaults)
+        .spec_alone()
         .admit(pods::admit)
         .prepare_create(pods::prepare_create)
         .prepare_update(pods::prepare_update)

@@ -1,6 +1,6 @@
 //! Nodes.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use crate::resources::edit::{default_at, object_at};
 use crate::resources::lookup::{boolean, condition, list, map, text};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use crate::resources::FieldError;
 use crate::resources::lookup::text;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
+use crate::tree::Value;
 
 use super::pod_placement::check_placement;
 use super::pod_spec::CONTAINER_LISTS;

@@ -1,6 +1,6 @@
 //! Defaults of a Pod's spec, in a Pod or in a template.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use crate::resources::edit::{default_at, default_in, items_mut};
 use crate::resources::lookup::{boolean, text};
@@ -45,8 +45,8 @@ pub(in crate::resources) fn default_pod_spec(object: &mut Value, pointer: &str) 
             .or_else(|| given("serviceAccount"))
             .map(str::to_owned)
         {
-            fields.insert("serviceAccount".to_owned(), account.as_str().into());
-            fields.insert("serviceAccountName".to_owned(), account.into());
+            fields.insert("serviceAccount", account.as_str().into());
+            fields.insert("serviceAccountName", account.into());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Pods.
 
-use serde_json::{Value, json};
+use crate::tree::{List, Value};
 
 use super::pod_rules::check_pod_spec;
 use super::pod_spec::{default_pod_spec, default_requests};
@@ -242,8 +242,11 @@ const PREEMPTS: &str = "PreemptLowerPriority";
 /// The first status, and what the API server's own admission fills in: the service account `default`, priority 0 (or
 /// that of a system class), five minutes of tolerance for a node that is not ready or out of reach.
 pub(super) fn prepare_create(pod: &mut Value, _: &Context<'_>) {
-    let status = json!({"phase": "Pending", "qosClass": quality_of_service(pod)});
-    set_at(pod, "", "status", status);
+    let status = [
+        ("phase", "Pending".into()),
+        ("qosClass", quality_of_service(pod).into()),
+    ];
+    set_at(pod, "", "status", Value::Object(status.into_iter().collect()));
     let priority = priority_of(text(pod, "/spec/priorityClassName"));
     if let Some(priority) = priority {
         default_at(pod, "/spec", "priority", priority);
@@ -254,7 +257,7 @@ pub(super) fn prepare_create(pod: &mut Value, _: &Context<'_>) {
     let Some(spec) = pod.pointer_mut("/spec").and_then(Value::as_object_mut) else {
         return;
     };
-    default_in(spec, "tolerations", json!([]));
+    default_in(spec, "tolerations", List::new());
     let Some(Value::Array(tolerations)) = spec.get_mut("tolerations") else {
         return;
     };
@@ -264,9 +267,13 @@ pub(super) fn prepare_create(pod: &mut Value, _: &Context<'_>) {
                 && matches!(text(toleration, "/effect"), "" | "NoExecute")
         });
         if !tolerated {
-            tolerations.push(json!({
-                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300
-            }));
+            let toleration = [
+                ("effect", "NoExecute".into()),
+                ("key", key.into()),
+                ("operator", "Exists".into()),
+                ("tolerationSeconds", 300.into()),
+            ];
+            tolerations.push(Value::Object(toleration.into_iter().collect()));
         }
     }
 }
@@ -281,7 +288,7 @@ fn quality_of_service(pod: &Value) -> &'static str {
     for container in containers {
         for name in ["cpu", "memory"] {
             let amount = |part: &str| {
-                let quantity = Quantity::parse(text(container, &format!("/resources/{part}/{name}")))?;
+                let quantity = Quantity::parse(container["resources"][part][name].as_str()?)?;
                 Some(quantity.nanos()).filter(|&nanos| nanos > 0)
             };
             let (request, limit) = (amount("requests"), amount("limits"));
@@ -370,6 +377,7 @@ pub(super) fn validate_update(old: &Value, new: &Value, subresource: Option<&str
                 errors.push(FieldError::forbidden("spec.ephemeralContainers", detail));
             }
         }
+        None if after.value.shares(before.value) => {}
         None => {
             for list in ["containers", "initContainers"] {
                 if count(old, &format!("/spec/{list}")) != count(new, &format!("/spec/{list}")) {

@@ -1,6 +1,6 @@
 //! Services.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use super::load_balancer_addresses;
 use crate::resources::edit::{default_at, items_mut, remove_at, set_at};

@@ -1,6 +1,6 @@
 //! Persistent volumes and their claims.
 
-use serde_json::{Value, json};
+use crate::tree::{Value, json};
 
 use crate::resources::Context;
 use crate::resources::edit::{add_finalizer, set_at};

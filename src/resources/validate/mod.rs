@@ -6,10 +6,11 @@
 mod rules;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
 
-use serde_json::Value;
+use crate::tree::{List, Value};
 
 pub(super) use rules::by_rules;
 
@@ -27,8 +28,14 @@ pub(super) struct At<'a> {
 
 /// The path of a field, put into words only for an error: most objects have none.
 #[derive(Clone, Default)]
-pub(super) struct FieldPath<'a>(Option<Rc<(FieldPath<'a>, Step<'a>)>>);
+pub(super) struct FieldPath<'a> {
+    before: Option<Rc<FieldPath<'a>>>,
+    step: Option<Step<'a>>,
+    /// This path, once others begin with it.
+    shared: OnceCell<Rc<FieldPath<'a>>>,
+}
 
+#[derive(Clone)]
 enum Step<'a> {
     /// Names with dots between them.
     Field(Cow<'static, str>),
@@ -45,18 +52,34 @@ impl<'a> FieldPath<'a> {
     }
 
     fn then(&self, step: Step<'a>) -> FieldPath<'a> {
-        FieldPath(Some(Rc::new((self.clone(), step))))
+        let before = self.step.is_some().then(|| {
+            let shared = self.shared.get_or_init(|| {
+                Rc::new(FieldPath {
+                    before: self.before.clone(),
+                    step: self.step.clone(),
+                    shared: OnceCell::new(),
+                })
+            });
+            shared.clone()
+        });
+        FieldPath {
+            before,
+            step: Some(step),
+            shared: OnceCell::new(),
+        }
     }
 }
 
 impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some((before, step)) = self.0.as_deref() else {
+        let Some(step) = &self.step else {
             return Ok(());
         };
-        before.fmt(f)?;
+        if let Some(before) = &self.before {
+            before.fmt(f)?;
+        }
         match step {
-            Step::Field(names) if before.0.is_some() => write!(f, ".{names}"),
+            Step::Field(names) if self.before.is_some() => write!(f, ".{names}"),
             Step::Field(names) => f.write_str(names),
             Step::Index(index) => write!(f, "[{index}]"),
             Step::Key(key) => write!(f, "[{key}]"),
@@ -91,7 +114,11 @@ impl<'a> At<'a> {
     /// A field of an object; nested ones with dots: `spec.template`.
     pub(super) fn get(&self, path: impl Into<Cow<'static, str>>) -> At<'a> {
         let path = path.into();
-        let value = path.split('.').try_fold(self.value, |value, name| value.get(name));
+        let value = if path.as_bytes().contains(&b'.') {
+            path.split('.').try_fold(self.value, |value, name| value.get(name))
+        } else {
+            self.value.get(&*path)
+        };
         At {
             value: value.unwrap_or(&ABSENT),
             field: self.field.then(Step::Field(path)),
@@ -101,7 +128,7 @@ impl<'a> At<'a> {
     /// The items of a list.
     pub(super) fn items(&self) -> impl Iterator<Item = At<'a>> + use<'a> {
         let field = self.field.clone();
-        let items = self.value.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate();
+        let items = self.value.as_array().map_or(&[][..], List::as_slice).iter().enumerate();
         items.map(move |(i, value)| At {
             value,
             field: field.then(Step::Index(i)),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value};
+use crate::tree::{Map, Value};
 
 use super::{At, FieldPath};
 use crate::resources::declaration::rows;
@@ -27,7 +27,7 @@ pub(in crate::resources) fn by_rules(
     };
     let Some(fields) = object.as_object() else { return };
     let mut walk = Walk {
-        path: String::new(),
+        path: Vec::new(),
         errors,
     };
     for field in plan(schema) {
@@ -122,13 +122,20 @@ impl Rule {
     }
 }
 
+/// A step of the path to a value.
+#[derive(Clone, Copy)]
+enum Place {
+    Field(&'static str),
+    Index(usize),
+}
+
 struct Walk<'e> {
-    path: String,
+    path: Vec<Place>,
     errors: &'e mut Vec<FieldError>,
 }
 
 impl Walk<'_> {
-    fn structure(&mut self, schema: Schema<'static>, fields: &Map<String, Value>, depth: usize) {
+    fn structure(&mut self, schema: Schema<'static>, fields: &Map, depth: usize) {
         if depth > DEPTH_MAX {
             return;
         }
@@ -137,16 +144,12 @@ impl Walk<'_> {
         }
     }
 
-    fn field(&mut self, field: &PlanField, fields: &Map<String, Value>, depth: usize) {
+    fn field(&mut self, field: &PlanField, fields: &Map, depth: usize) {
         let value = fields.get(field.name).unwrap_or(&Value::Null);
         if value.is_null() && field.rules.is_empty() {
             return;
         }
-        let len = self.path.len();
-        if len > 0 {
-            self.path.push('.');
-        }
-        self.path.push_str(field.name);
+        self.path.push(Place::Field(field.name));
         // Of a value that is not there, nothing else can be said.
         let known = self.errors.len();
         for rule in field.rules {
@@ -156,7 +159,7 @@ impl Walk<'_> {
             }
         }
         self.value(field.ty, value, depth);
-        self.path.truncate(len);
+        self.path.pop();
     }
 
     fn value(&mut self, ty: Type<'static>, value: &Value, depth: usize) {
@@ -167,10 +170,9 @@ impl Walk<'_> {
             (Type::List(element), Value::Array(list)) => {
                 if let Type::Schema(_) = element.ty() {
                     for (i, item) in list.iter().enumerate() {
-                        let len = self.path.len();
-                        let _ = write!(self.path, "[{i}]");
+                        self.path.push(Place::Index(i));
                         self.value(element.ty(), item, depth + 1);
-                        self.path.truncate(len);
+                        self.path.pop();
                     }
                 }
             }
@@ -179,49 +181,56 @@ impl Walk<'_> {
     }
 
     fn apply(&mut self, rule: &Rule, value: &Value) {
-        if rule.allows(value) {
-            return;
+        if !rule.allows(value) {
+            let field = FieldPath::made(self.path_text());
+            check(rule, &At { value, field }, self.errors);
         }
-        // From here on only to word the error.
-        let at = At {
-            value,
-            field: FieldPath::made(self.path.clone()),
-        };
-        let errors = &mut *self.errors;
-        let integer = at.integer();
-        match (rule, value) {
-            (Rule::Required(detail), _) if at.is_empty() || integer == Some(0) => errors.push(at.required(detail)),
-            (Rule::Present(detail), Value::Null) => errors.push(at.required(detail)),
-            (Rule::OneOf(supported), _) => at.one_of(supported, errors),
-            (Rule::AtLeast(least), _) if integer.is_some_and(|integer| integer < *least) => {
-                errors.push(at.invalid(format_args!("must be greater than or equal to {least}")));
-            }
-            (Rule::Between(low, high), _) if integer.is_some_and(|integer| !(*low..=*high).contains(&integer)) => {
-                errors.push(at.invalid(format_args!("must be between {low} and {high}, inclusive")));
-            }
-            (Rule::Between(..), Value::Array(_)) => {
-                for item in at.items() {
-                    Walk {
-                        path: item.field.to_string(),
-                        errors,
-                    }
-                    .apply(rule, item.value);
-                }
-            }
-            (Rule::Mode, _) if integer.is_some_and(|mode| !(0..=0o777).contains(&mode)) => {
-                errors.push(at.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
-            }
-            (Rule::Label, Value::String(text)) if !text.is_empty() => at.check(names::label(text), errors),
-            (Rule::Subdomain, Value::String(text)) if !text.is_empty() => at.check(names::subdomain(text), errors),
-            (Rule::QualifiedName, Value::String(text)) => at.check(names::qualified_name(text), errors),
-            (Rule::NoBackStep, Value::String(text)) if text.split('/').any(|step| step == "..") => {
-                errors.push(at.invalid("must not contain '..'"));
-            }
-            (Rule::Address, Value::String(text)) if !text.is_empty() => {
-                errors.extend(super::ip(text).map(|what| at.invalid(what)));
-            }
-            _ => {}
+    }
+
+    fn path_text(&self) -> String {
+        let mut text = String::new();
+        for place in &self.path {
+            let _ = match place {
+                Place::Field(name) if text.is_empty() => write!(text, "{name}"),
+                Place::Field(name) => write!(text, ".{name}"),
+                Place::Index(index) => write!(text, "[{index}]"),
+            };
         }
+        text
+    }
+}
+
+/// Words what a value that may break a rule breaks.
+fn check(rule: &Rule, at: &At<'_>, errors: &mut Vec<FieldError>) {
+    let integer = at.integer();
+    match (rule, at.value) {
+        (Rule::Required(detail), _) if at.is_empty() || integer == Some(0) => errors.push(at.required(detail)),
+        (Rule::Present(detail), Value::Null) => errors.push(at.required(detail)),
+        (Rule::OneOf(supported), _) => at.one_of(supported, errors),
+        (Rule::AtLeast(least), _) if integer.is_some_and(|integer| integer < *least) => {
+            errors.push(at.invalid(format_args!("must be greater than or equal to {least}")));
+        }
+        (Rule::Between(low, high), _) if integer.is_some_and(|integer| !(*low..=*high).contains(&integer)) => {
+            errors.push(at.invalid(format_args!("must be between {low} and {high}, inclusive")));
+        }
+        (Rule::Between(..), Value::Array(_)) => {
+            for item in at.items().filter(|item| !rule.allows(item.value)) {
+                check(rule, &item, errors);
+            }
+        }
+        (Rule::Mode, _) if integer.is_some_and(|mode| !(0..=0o777).contains(&mode)) => {
+            errors.push(at.invalid("must be a number between 0 and 0777 (octal), both inclusive"));
+        }
+        (Rule::Label, Value::String(text)) if !text.is_empty() => at.check(names::label(text), errors),
+        (Rule::Subdomain, Value::String(text)) if !text.is_empty() => at.check(names::subdomain(text), errors),
+        (Rule::QualifiedName, Value::String(text)) => at.check(names::qualified_name(text), errors),
+        (Rule::NoBackStep, Value::String(text)) if text.split('/').any(|step| step == "..") => {
+            errors.push(at.invalid("must not contain '..'"));
+        }
+        (Rule::Address, Value::String(text)) if !text.is_empty() => {
+            errors.extend(super::ip(text).map(|what| at.invalid(what)));
+        }
+        _ => {}
     }
 }
 

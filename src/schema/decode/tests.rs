@@ -1,7 +1,7 @@
 //! Requests and what is said of them, as kube-apiserver says it.
 
 use super::*;
-use serde_json::json;
+use crate::tree::json;
 
 const CONFIG_MAP: Expected<'static> = Expected {
     group: "",
