@@ -182,7 +182,7 @@ mib() { awk -v bytes="$1" 'BEGIN { if (bytes == "-") print "-"; else printf "%.1
 # One line on where figures were taken.
 environment() {
   local commit
-  commit=$(git rev-parse --short HEAD 2> /dev/null || echo unknown)
+  commit=${BENCH_COMMIT:-$(git rev-parse --short HEAD 2> /dev/null || echo unknown)}
   [ -z "$(git status --porcelain 2> /dev/null)" ] || commit="$commit and changes"
   echo "$(date -u +%F), $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) CPUs," \
     "$(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo), $(uname -sr)," \
