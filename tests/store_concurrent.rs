@@ -5,7 +5,7 @@ mod store_toy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flatkube::store::disk::sim::SimDisk;
 use flatkube::store::{EventKind, HistoryError, Options, Precondition, Store};
@@ -183,4 +183,37 @@ fn a_follower_that_retention_overtook_is_told_so_and_a_quiet_resource_is_not() {
     assert!(quiet.next().unwrap().is_none());
     assert_eq!(quiet.position(), current);
     assert!(store.follow("pods", None, floor).unwrap().next().unwrap().is_some());
+}
+
+/// With more than one segment the shelving thread looks every half a minute for old ones; it used to sleep through small
+/// writes until then.
+#[test]
+fn a_small_write_is_shelved_soon_although_there_are_segments_to_retire() {
+    let store = Store::open(Arc::new(SimDisk::new()), busy(), Arc::new(Toy)).unwrap();
+    let runtime = store_toy::runtime();
+    let write = |round: usize, bytes: usize| {
+        let put = put("pods", &format!("a/{round}"), &"x".repeat(bytes), Precondition::Any);
+        runtime.block_on(store.write(put)).unwrap();
+    };
+    let all_shelved = |limit: Duration| {
+        let begun = Instant::now();
+        while store
+            .stats()
+            .resources
+            .iter()
+            .any(|resource| resource.delta_entries > 0)
+        {
+            assert!(begun.elapsed() < limit, "still in the delta: {:?}", store.stats());
+            std::thread::yield_now();
+        }
+    };
+    for round in 0..100 {
+        write(round, 400);
+    }
+    all_shelved(Duration::from_mins(2));
+    assert!(store.stats().segments > 1, "{:?}", store.stats());
+    for round in 100..110 {
+        write(round, 1);
+        all_shelved(Duration::from_secs(20));
+    }
 }

@@ -81,15 +81,15 @@ impl Signal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).stop
     }
 
-    /// Waits until a resource is due or `timeout` has passed (without one: until something was written). `false`: stop.
-    fn wait(&self, timeout: Option<Duration>) -> bool {
+    /// Waits until a resource is due, `timeout` has passed, or, if `until_written`, something was written. `false`: stop.
+    fn wait(&self, timeout: Option<Duration>, until_written: bool) -> bool {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if state.stop {
                 return false;
             }
-            if state.due || (state.written && deadline.is_none()) {
+            if state.due || (state.written && until_written) {
                 break;
             }
             let Some(deadline) = deadline else {
@@ -160,30 +160,32 @@ impl Shelver {
     /// Works until the store is closed.
     pub(super) fn run(&mut self) {
         let engine = self.engine.clone();
-        let mut timeout = Some(Duration::ZERO);
-        while engine.signal.wait(timeout) {
+        let (mut timeout, mut until_written) = (Some(Duration::ZERO), false);
+        while engine.signal.wait(timeout, until_written) {
             if engine.failure().is_some() {
                 return;
             }
             let found = self.scrub.step(&engine);
-            timeout = match self.maintain(false).and_then(|()| self.mend(found)) {
+            (timeout, until_written) = match self.maintain(false).and_then(|()| self.mend(found)) {
                 Ok(()) => self.next_look(),
-                Err(ShelveError::NoSpace) => Some(RETRY_INTERVAL),
-                Err(ShelveError::Damaged) => Some(STUCK_INTERVAL),
+                Err(ShelveError::NoSpace) => (Some(RETRY_INTERVAL), false),
+                Err(ShelveError::Damaged) => (Some(STUCK_INTERVAL), false),
                 Err(ShelveError::Stopped | ShelveError::Failed) => return,
             };
             timeout = Some(timeout.map_or(self.scrub.due_in(), |timeout| timeout.min(self.scrub.due_in())));
         }
     }
 
-    fn next_look(&self) -> Option<Duration> {
+    /// When to look again, and whether the next write is reason enough: it is when nothing waits to be shelved, or a small
+    /// write after a long rest would not be seen before the next look for old segments.
+    fn next_look(&self) -> (Option<Duration>, bool) {
         let view = self.engine.view();
         if view.resources.values().any(|resource| resource.delta_len() > 0) {
-            Some(self.engine.options.shelve_quiet / 4)
+            (Some(self.engine.options.shelve_quiet / 4), false)
         } else if view.log.segments().len() > 1 {
-            Some(RETIRE_INTERVAL)
+            (Some(RETIRE_INTERVAL), true)
         } else {
-            None
+            (None, true)
         }
     }
 
