@@ -114,6 +114,7 @@ shelved() {
     [ "$(metric flatkube_delta_entries)" != 0 ] || return 0
     sleep 0.2
   done
+  metrics | grep "^flatkube_delta_entries" >&2
   fail "not shelved after two minutes"
 }
 
