@@ -8,8 +8,9 @@
 # builds take rounds of the same scenarios by turns, a tenth of a second each, on the same machine in the same job
 # (`api_load --against`). Time an operation and CPU an operation may grow by a fifth, p99 by two fifths: in the median over
 # the rounds of the ratio of each pair, between the better quartiles of both, and by half of that in four of five pairs.
-# What seems slower is measured again in fresh processes, and only what was slower both times counts. Takes about two
-# minutes a side beside the builds.
+# What seems slower is measured again in fresh processes, and only what was slower both times counts. While others use more
+# than a fifth of the CPUs, CPU an operation is judged alone, and the report says so. Takes about two minutes a side beside
+# the builds.
 #
 # --self N compares this tree with itself N times and tells how often that passed: it always should.
 #

@@ -1,7 +1,8 @@
 //! Two builds of this program by turns: the other one (*base*) and this one, each in a process of its own, take a round of
 //! the same scenario one after the other, again and again. Whatever else the machine does meets both alike, a tenth of a
 //! second apart. A figure counts as worse when the median over the rounds of the ratio of each pair and the ratio of the
-//! better quartiles are both beyond the margin, and four of five pairs show at least half of it.
+//! better quartiles are both beyond the margin, and four of five pairs show at least half of it. Where others use much of
+//! the machine, CPU/op alone is judged: times are theirs then.
 //!
 //! The two halves talk in lines. The driver writes `open KEY`, `round`, `close` to a half's stdin; the half answers each
 //! with a line of JSON.
@@ -134,6 +135,16 @@ fn drive(base: &Path, scenarios: &[Scenario], arguments: &Arguments) -> Result<E
     let margins = arguments.margins();
     let first = measure(base, &keys, arguments)?;
     println!("{}", table(&first, margins));
+    let disturbed = first.iter().filter(|met| met.is_disturbed()).count();
+    if disturbed > 0 {
+        let note = format!(
+            "In {disturbed} of {} scenarios others used more than {:.0}% of the CPUs: there CPU/op alone is judged.",
+            first.len(),
+            OTHERS_MAX * 100.0
+        );
+        println!("{note}\n");
+        eprintln!("!!! {note}");
+    }
     let suspects: Vec<_> = first
         .iter()
         .filter(|met| !met.worse(margins).is_empty())
@@ -170,16 +181,21 @@ struct Met {
     key: String,
     /// Base and this build.
     rounds: Vec<[Taken; 2]>,
+    /// The share of the machine's CPUs that neither build used and that was not idle.
+    others: f64,
 }
 
-/// Figures that are judged, with how each becomes worse.
-type Judged = (&'static str, fn(&Taken) -> f64, fn(&Margins) -> f64);
+/// Figures that are judged, with how each becomes worse, and whether it means something while others use the machine.
+type Judged = (&'static str, fn(&Taken) -> f64, fn(&Margins) -> f64, bool);
+
+/// The share of the CPUs above which others make times meaningless. CPU/op is then judged alone.
+const OTHERS_MAX: f64 = 0.2;
 
 /// The rate is judged as time an operation, so that a quarter more work is a quarter worse in it as in the others.
 const JUDGED: [Judged; 3] = [
-    ("ops/s", |taken| 1.0 / taken.rate, |margins| margins.rate),
-    ("CPU/op", |taken| taken.cpu_us, |margins| margins.rate),
-    ("p99", |taken| taken.p99_us, |margins| margins.p99),
+    ("ops/s", |taken| 1.0 / taken.rate, |margins| margins.rate, false),
+    ("CPU/op", |taken| taken.cpu_us, |margins| margins.rate, true),
+    ("p99", |taken| taken.p99_us, |margins| margins.p99, false),
 ];
 
 impl Met {
@@ -202,6 +218,10 @@ impl Met {
         median(self.rounds.iter().map(|round| figure(&round[side])))
     }
 
+    fn is_disturbed(&self) -> bool {
+        self.others > OTHERS_MAX
+    }
+
     /// Whether at least four of five pairs show at least half of the margin.
     fn is_steady(&self, figure: fn(&Taken) -> f64, margin: f64) -> bool {
         let shows = |[base, this]: &&[Taken; 2]| figure(this) / figure(base) - 1.0 > margin / 2.0;
@@ -214,12 +234,13 @@ impl Met {
     fn worse(&self, margins: Margins) -> Vec<&'static str> {
         JUDGED
             .iter()
-            .filter(|(_, figure, margin)| {
+            .filter(|(_, figure, margin, always)| {
                 let margin = margin(&margins);
-                self.ratio(*figure).min(self.undisturbed_ratio(*figure)) - 1.0 > margin
+                (*always || !self.is_disturbed())
+                    && self.ratio(*figure).min(self.undisturbed_ratio(*figure)) - 1.0 > margin
                     && self.is_steady(*figure, margin)
             })
-            .map(|(name, _, _)| *name)
+            .map(|(name, _, _, _)| *name)
             .collect()
     }
 }
@@ -232,27 +253,33 @@ fn measure(base: &Path, keys: &[String], arguments: &Arguments) -> Result<Vec<Me
     let mut all = Vec::new();
     for (index, key) in keys.iter().enumerate() {
         eprintln!("[{}/{}] {key}", index + 1, keys.len());
-        for half in [&mut base, &mut this] {
-            half.ask::<()>(&format!("open {key}"))?;
-            half.ask::<Taken>("round")?;
-        }
+        let ids = [std::process::id(), base.child.id(), this.child.id()];
+        let machine = Machine::now(&ids);
         let mut rounds = Vec::new();
-        for round in 0..arguments.runs.max(1) * ROUNDS_PER_RUN {
-            // Who goes first changes, so that neither always runs in the other's caches.
-            rounds.push(if round % 2 == 0 {
-                let first = base.ask("round")?;
-                [first, this.ask("round")?]
-            } else {
-                let first = this.ask("round")?;
-                [base.ask("round")?, first]
-            });
-        }
-        for half in [&mut base, &mut this] {
-            half.ask::<()>("close")?;
+        // Each run has connections of its own, so that how they fell to threads is not taken for a difference of builds.
+        for _ in 0..arguments.runs.max(1) {
+            for half in [&mut base, &mut this] {
+                half.ask::<()>(&format!("open {key}"))?;
+                half.ask::<Taken>("round")?;
+            }
+            for round in 0..ROUNDS_PER_RUN {
+                // Who goes first changes, so that neither always runs in the other's caches.
+                rounds.push(if round % 2 == 0 {
+                    let first = base.ask("round")?;
+                    [first, this.ask("round")?]
+                } else {
+                    let first = this.ask("round")?;
+                    [base.ask("round")?, first]
+                });
+            }
+            for half in [&mut base, &mut this] {
+                half.ask::<()>("close")?;
+            }
         }
         all.push(Met {
             key: (*key).clone(),
             rounds,
+            others: machine.others_since(&Machine::now(&ids)),
         });
     }
     Ok(all)
@@ -321,11 +348,50 @@ impl Drop for Half {
     }
 }
 
+/// CPU time since the machine started, in clock ticks.
+struct Machine {
+    all: u64,
+    idle: u64,
+    ours: u64,
+}
+
+impl Machine {
+    /// `ids`: our processes.
+    fn now(ids: &[u32]) -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let numbers = |text: &str| -> Vec<u64> { text.split_whitespace().flat_map(str::parse).collect() };
+        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of the first two (proc(5)).
+        let times = numbers(stat.lines().next().unwrap_or_default());
+        let times = &times[..times.len().min(8)];
+        let of_process = |id: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+            // The name may hold spaces; behind it, user and system time are fields 14 and 15.
+            let fields = stat.rsplit(')').next().unwrap_or_default();
+            let fields: Vec<_> = fields.split_whitespace().skip(11).take(2).collect();
+            fields.iter().filter_map(|field| field.parse::<u64>().ok()).sum::<u64>()
+        };
+        Self {
+            all: times.iter().sum(),
+            idle: times.iter().skip(3).take(2).sum(),
+            ours: ids.iter().map(of_process).sum(),
+        }
+    }
+
+    fn others_since(&self, end: &Self) -> f64 {
+        let all = end.all.saturating_sub(self.all);
+        let known = end.idle.saturating_sub(self.idle) + end.ours.saturating_sub(self.ours);
+        if all == 0 {
+            return 0.0;
+        }
+        all.saturating_sub(known) as f64 / all as f64
+    }
+}
+
 fn table(all: &[Met], margins: Margins) -> String {
     let mut text =
         "| scenario | ops/s base | this | time/op | CPU/op base | this | change | p99 base | this | change | \
-                    allocations/op base | this | allocated | |\n\
-                    | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |\n"
+                    allocations/op base | this | allocated | others' CPU | |\n\
+                    | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |\n"
             .to_owned();
     let change = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
     for met in all {
@@ -348,7 +414,7 @@ fn table(all: &[Met], margins: Margins) -> String {
         };
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} | {:.1} | {} | {verdict} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} | {:.1} | {} | {:.0}% | {verdict} |",
             met.key,
             per_second(met.middle(0, rate)),
             per_second(met.middle(1, rate)),
@@ -362,6 +428,7 @@ fn table(all: &[Met], margins: Margins) -> String {
             met.middle(0, count),
             met.middle(1, count),
             change(met.ratio(|taken| taken.allocated_bytes)),
+            met.others * 100.0,
         );
     }
     text
