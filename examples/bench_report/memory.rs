@@ -93,7 +93,8 @@ fn over_time(samples: &[Sample], kinds: &[Kind], limit: Option<f64>) -> Result<S
         * 1.08;
     chart::draw(440, |area| {
         let mut chart = chart::builder(area, 70)
-            .margin_top(112)
+            .margin_top(98)
+            .margin_right(96)
             .build_cartesian_2d(0.0..end, 0.0..most)?;
         for (at, (from, to, name)) in bands(samples).into_iter().enumerate() {
             if at % 2 == 0 {
