@@ -25,7 +25,7 @@ const WRITES_PER_S: u64 = 2_000;
 const WRITERS: usize = 32;
 const BEAT: Duration = Duration::from_micros(1_000_000 * WRITERS as u64 / WRITES_PER_S);
 /// Lists of one round; creates of a quiet round.
-const LISTS: usize = 200;
+const LISTS: usize = 2_000;
 const CREATES: usize = 640;
 
 /// Both, for a large store of `objects` Pods.
