@@ -31,6 +31,9 @@ pub(crate) const TEXT: RGBColor = RGBColor(0x01, 0x02, 0x03);
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
+/// Puts the values of an axis into words.
+pub(crate) type Labels<'a, T> = &'a dyn Fn(&T) -> String;
+
 /// As CSS wants it.
 pub(crate) fn css(colour: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2)
@@ -85,7 +88,7 @@ pub(crate) fn rows_mesh<X, Y>(
     chart: &mut Chart<'_, '_, X, Y>,
     description: &str,
     labels: usize,
-    format: &dyn Fn(&X::ValueType) -> String,
+    format: Labels<'_, X::ValueType>,
 ) -> Result<(), Box<dyn std::error::Error>>
 where
     X: Ranged + ValueFormatter<X::ValueType> + AsRangedCoord<CoordDescType = X>,
@@ -111,7 +114,7 @@ where
 pub(crate) fn full_mesh<X, Y>(
     chart: &mut Chart<'_, '_, X, Y>,
     descriptions: (&str, &str),
-    formats: (&dyn Fn(&X::ValueType) -> String, &dyn Fn(&Y::ValueType) -> String),
+    formats: (Labels<'_, X::ValueType>, Labels<'_, Y::ValueType>),
 ) -> Result<(), Box<dyn std::error::Error>>
 where
     X: Ranged + ValueFormatter<X::ValueType> + AsRangedCoord<CoordDescType = X>,
