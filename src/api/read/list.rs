@@ -29,7 +29,7 @@ const SLICED_RUN: usize = 1024;
 /// ... which are fewer where objects are large, but for so many ...
 const SLICED_RUN_MIN: usize = 128;
 /// ... and its most bytes, unless it is one object: it bounds what is checked and paged in at one go.
-const SLICED_LEN_MAX: usize = 1024 * 1024;
+const SLICED_LEN_MAX: usize = 4 * 1024 * 1024;
 /// Objects that are looked for at one go when they are to be rendered.
 const FOUND_RUN: usize = 128;
 /// Most objects that are rendered one by one before the client is asked again.
