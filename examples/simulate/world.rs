@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use flatkube::store::disk::Disk as _;
 use flatkube::store::disk::sim::{Hook, Operation, SimDisk};
 use flatkube::store::{
     ArchiveError, Archiver, Change, Durability, HistoryError, Options, Precondition, Store, View, Write, WriteError,
@@ -56,6 +57,7 @@ pub(crate) struct Counts {
     pub(crate) rot_found: u64,
     pub(crate) rot_mended: u64,
     pub(crate) relists: u64,
+    pub(crate) backups: u64,
 }
 
 impl Counts {
@@ -70,6 +72,7 @@ impl Counts {
         self.rot_found += other.rot_found;
         self.rot_mended += other.rot_mended;
         self.relists += other.relists;
+        self.backups += other.backups;
     }
 }
 
@@ -180,7 +183,7 @@ fn hook(shared: &Arc<Mutex<World>>) -> (Hook, Arc<Onlooker>) {
 /// One step of the world.
 fn step(shared: &Arc<Mutex<World>>, hook: &Hook) {
     let mut world = lock(shared);
-    match world.chance.weighted(&[30, 25, 8, 12, 8, 4, 2, 2, 3, 2, 2]) {
+    match world.chance.weighted(&[30, 25, 8, 12, 8, 4, 2, 2, 3, 2, 2, 2]) {
         0 => world.write(),
         1 => world.commit_some(),
         2 => {
@@ -213,7 +216,8 @@ fn step(shared: &Arc<Mutex<World>>, hook: &Hook) {
             world.disk.fail(operation, n);
         }
         9 => world.run_out_of_space(),
-        _ => world.rot(hook),
+        10 => world.rot(hook),
+        _ => world.back_up(),
     }
     world.start_again(hook);
 }
@@ -291,12 +295,13 @@ impl World {
         if self.store.is_none() || !self.is_well() || !self.chance.one_in(12) {
             return;
         }
-        match self.chance.weighted(&[6, 2, 1]) {
+        match self.chance.weighted(&[12, 4, 1, 2]) {
             0 => {
                 self.write();
                 self.commit_some();
             }
             1 => self.watch(),
+            2 => self.back_up(),
             _ => self.read(),
         }
     }
@@ -506,6 +511,29 @@ impl World {
             Err(HistoryError::TooOld { floor, .. }) => assert!(floor > revision),
             Err(error) => panic!("the past at {revision}: {error}"),
         }
+    }
+
+    /// A backup is a directory that holds the revision, and the history before it.
+    fn back_up(&mut self) {
+        self.counts.backups += 1;
+        let backup = self.store().backup().expect("nothing is damaged");
+        let disk = SimDisk::new();
+        for file in &backup.files {
+            let written = disk.create(&file.name).expect("it works");
+            let bytes = file.pieces.concat();
+            written.allocate(bytes.len() as u64).expect("there is space");
+            written.write_at(&bytes, 0).expect("it works");
+        }
+        let store = Store::open(Arc::new(disk), self.options.clone(), Arc::new(NoArchiver));
+        let store = store.expect("a backup is a directory");
+        let view = store.view();
+        let jump = view.revision() - backup.revision;
+        assert_eq!(jump, 0, "nothing was lost");
+        judge::view(&self.model, &view, None, &mut self.chance).expect("nothing is damaged");
+        let mut reader = Client::from_floor(&store, &self.model, &mut self.chance);
+        reader
+            .take(&store, &self.model, usize::MAX)
+            .expect("nothing is damaged");
     }
 
     /// Nothing is accepted for a while; afterwards everything works.

@@ -16,6 +16,7 @@
 //!   [`HistoryError::TooOld`].
 
 mod archive;
+mod backup;
 mod bell;
 mod candidates;
 mod commit;
@@ -63,6 +64,7 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+pub use backup::{Backup, BackupFile};
 pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
 pub use flatkube_format::object::Prepared;
 pub use flatkube_format::shelf::{RowFrame, RowHoles};

@@ -566,6 +566,13 @@ pub(super) fn raise_floor(manifest: &mut Manifest, name: &str, floor: u64) {
     }
 }
 
+/// Names the floor of all resources, if there is one.
+pub(super) fn name_floor_of_every_resource(manifest: &mut Manifest, floor: u64) {
+    if floor > 0 {
+        raise_floor(manifest, EVERY_RESOURCE, floor);
+    }
+}
+
 /// The floor of resources that have none of their own.
 pub(super) fn floor_of_every_resource(manifest: &Manifest) -> u64 {
     manifest

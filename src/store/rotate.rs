@@ -134,6 +134,18 @@ pub(super) fn write_footer<'a>(
     last_revision: u64,
     indexes: impl Iterator<Item = (&'a str, &'a EntryList)>,
 ) -> io::Result<manifest::Sealed> {
+    let (sealed, footer) = footer_of(seed, end, last_revision, indexes);
+    file.write_at(&footer, end.into())?;
+    Ok(sealed)
+}
+
+/// The footer of a segment whose records end at `end`, and what a manifest says of it then.
+pub(super) fn footer_of<'a>(
+    seed: &Seed,
+    end: u32,
+    last_revision: u64,
+    indexes: impl Iterator<Item = (&'a str, &'a EntryList)>,
+) -> (manifest::Sealed, Vec<u8>) {
     let mut builder = FooterBuilder::new(*seed);
     for (resource, index) in indexes {
         for entry in (0..index.len()).map(|at| index.get(at)) {
@@ -146,13 +158,13 @@ pub(super) fn write_footer<'a>(
         }
     }
     let footer = builder.encode(end);
-    file.write_at(&footer, end.into())?;
-    Ok(manifest::Sealed {
+    let sealed = manifest::Sealed {
         end,
         footer_len: footer.len() as u32,
         last_revision,
         sealed_at: unix_seconds(),
-    })
+    };
+    (sealed, footer)
 }
 
 /// Publishes a sealed segment's bytes, whatever they are, and opens its footer.
@@ -170,6 +182,7 @@ pub(super) fn open_sealed(map: &Map, seed: &Seed, sealed: &manifest::Sealed) -> 
     let footer = Footer::open(map.bytes(), end, len, seed).map_err(|error| Damaged::of(map.file(), &error))?;
     Ok(Sealed {
         end: sealed.end,
+        footer_len: sealed.footer_len,
         last_revision: sealed.last_revision,
         at: sealed.sealed_at,
         footer,

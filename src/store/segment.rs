@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flatkube_format::frame::{self, Record, Seed};
+use flatkube_format::manifest;
 use flatkube_format::segment::Footer;
 
 use super::error::Damaged;
@@ -29,12 +30,26 @@ pub struct Segment {
 pub(super) struct Sealed {
     /// Where its records end.
     pub(super) end: u32,
+    /// Bytes of the footer behind them.
+    pub(super) footer_len: u32,
     /// Highest revision of its records; one less than the first if there are none.
     pub(super) last_revision: u64,
     /// When it was sealed, in seconds since 1970.
     pub(super) at: i64,
     /// Its records by resource.
     pub(super) footer: Footer,
+}
+
+impl Sealed {
+    /// What a manifest says of it.
+    pub(super) fn named(&self) -> manifest::Sealed {
+        manifest::Sealed {
+            end: self.end,
+            footer_len: self.footer_len,
+            last_revision: self.last_revision,
+            sealed_at: self.at,
+        }
+    }
 }
 
 impl Segment {
