@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+pub(crate) mod backup;
 pub mod body;
 mod bootstrap;
 mod connect;

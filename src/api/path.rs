@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use percent_encoding::percent_decode_str;
 
+use super::backup;
 use crate::resources::{self, Resource, Subresource};
 
 /// What a path names.
@@ -27,6 +28,8 @@ pub(super) enum Route {
     Version,
     /// `/healthz`, `/livez`, `/readyz` and one check below them.
     Health(Health, Option<String>),
+    /// `/flatkube/v1/backup`.
+    Backup,
     /// `/metrics`.
     Metrics,
     /// `/openapi/v2`.
@@ -120,6 +123,7 @@ pub(super) fn route(path: &str) -> Route {
         Some("api") => core(segments),
         Some("apis") => named(segments),
         Some("version") => leaf(segments, Route::Version),
+        Some("flatkube") if trimmed == backup::PATH.trim_start_matches('/') => Route::Backup,
         Some("metrics") => leaf(segments, Route::Metrics),
         Some("healthz") => health(segments, Health::Healthz),
         Some("livez") => health(segments, Health::Livez),

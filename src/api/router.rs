@@ -14,7 +14,7 @@ use super::path::{self, Route, Target};
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
-use super::{Api, connect, discovery, health, openapi, read, version, write, yaml};
+use super::{Api, backup, connect, discovery, health, openapi, read, version, write, yaml};
 use crate::auth::User;
 use crate::resources::Resource;
 
@@ -62,6 +62,7 @@ async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) ->
             head.uri.query().unwrap_or(""),
         )),
         Route::Version => get().map(|()| version::answer()),
+        Route::Backup => get().and_then(|()| backup::answer(api, &user)),
         Route::Metrics => get().map(|()| api.metrics.answer(api)),
         Route::Root => get().map(|()| discovery::root()),
         Route::Versions => {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client as Pool;
@@ -100,6 +101,46 @@ struct Status {
     message: String,
 }
 
+/// An answer that is read piece by piece.
+pub(super) struct Download {
+    /// Bytes to come, if the server says so.
+    pub(super) len: Option<u64>,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Pieces,
+}
+
+/// The body of an answer.
+pub(super) struct Pieces {
+    body: Incoming,
+    server: String,
+}
+
+impl Pieces {
+    /// The next piece; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RequestError> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| unreachable(&self.server, &error))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn unreachable(server: &str, error: &dyn std::error::Error) -> RequestError {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    RequestError::Unreachable {
+        server: server.to_owned(),
+        message,
+    }
+}
+
 impl Client {
     /// A client of the server that `connection` names. Connects at the first request.
     pub(super) fn new(connection: &Connection) -> Result<Self, Failure> {
@@ -160,18 +201,42 @@ impl Client {
         content_type: &'static str,
         body: Bytes,
     ) -> Result<Bytes, RequestError> {
-        let unreachable = |error: &dyn std::error::Error| {
-            let mut message = error.to_string();
-            let mut source = error.source();
-            while let Some(cause) = source {
-                message = format!("{message}: {cause}");
-                source = cause.source();
-            }
-            RequestError::Unreachable {
+        let response = self.answer(method, path, content_type, body).await?;
+        self.whole(response.into_body()).await
+    }
+
+    /// Begins to read an answer that is too large to be held.
+    pub(super) async fn download(&self, path: &str) -> Result<Download, RequestError> {
+        let response = self.answer(Method::GET, path, JSON, Bytes::new()).await?;
+        let (head, body) = response.into_parts();
+        let len = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        Ok(Download {
+            len: len.and_then(|value| value.parse().ok()),
+            headers: head.headers,
+            body: Pieces {
+                body,
                 server: self.server.clone(),
-                message,
-            }
-        };
+            },
+        })
+    }
+
+    fn unreachable(&self, error: &dyn std::error::Error) -> RequestError {
+        unreachable(&self.server, error)
+    }
+
+    async fn whole(&self, body: Incoming) -> Result<Bytes, RequestError> {
+        let body = body.collect().await.map_err(|error| self.unreachable(&error))?;
+        Ok(body.to_bytes())
+    }
+
+    /// Sends one request. Answers that are not 2xx are errors.
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: Bytes,
+    ) -> Result<hyper::Response<Incoming>, RequestError> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server))
@@ -180,24 +245,25 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let request = request.body(Full::new(body)).map_err(|error| unreachable(&error))?;
-        let response = self.pool.request(request).await.map_err(|error| unreachable(&error))?;
+        let request = request
+            .body(Full::new(body))
+            .map_err(|error| self.unreachable(&error))?;
+        let response = self
+            .pool
+            .request(request)
+            .await
+            .map_err(|error| self.unreachable(&error))?;
         let code = response.status();
+        if code.is_success() {
+            return Ok(response);
+        }
         let retry_after = response
             .headers()
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.parse().ok())
             .map(Duration::from_secs);
-        let body = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| unreachable(&error))?
-            .to_bytes();
-        if code.is_success() {
-            return Ok(body);
-        }
+        let body = self.whole(response.into_body()).await?;
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
         let message = if status.message.is_empty() {
             String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned()

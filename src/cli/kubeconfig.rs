@@ -42,6 +42,11 @@ pub(super) struct Arguments {
 /// The name of the kubeconfig file in a data directory.
 pub(super) const FILE_NAME: &str = "admin.kubeconfig";
 
+/// The kubeconfig that a server with the default data directory writes.
+pub(super) fn default_path() -> PathBuf {
+    PathBuf::from(super::server::DATA_DIR).join(FILE_NAME)
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let path = arguments.data_dir.join(FILE_NAME);
     let text = fs::read_to_string(&path).map_err(|error| {

@@ -67,7 +67,7 @@ pub(super) struct Arguments {
     status: bool,
 
     /// The kubeconfig of the server
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value_os_t = default_kubeconfig())]
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value_os_t = kubeconfig::default_path())]
     kubeconfig: PathBuf,
 }
 
@@ -85,11 +85,6 @@ impl Kind {
             Kind::Configmaps => "configmaps",
         }
     }
-}
-
-/// The kubeconfig that a server with the default data directory writes.
-fn default_kubeconfig() -> PathBuf {
-    PathBuf::from(super::server::DATA_DIR).join(kubeconfig::FILE_NAME)
 }
 
 /// Tries of one request before the run gives up.

@@ -21,7 +21,7 @@ use crate::store::disk::{Disk, RealDisk};
 use crate::store::files;
 
 /// The folder of the store inside a server's data directory.
-const STORE_FOLDER: &str = "store";
+pub(super) const STORE_FOLDER: &str = "store";
 
 /// A store's directory, locked against a server's start for as long as this lives.
 pub(super) struct Directory {

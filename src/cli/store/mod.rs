@@ -1,5 +1,6 @@
-//! `flatkube store`: looking into the data directory of a stopped server.
+//! `flatkube store`: looking into the data directory of a stopped server; backups of a running one.
 
+mod backup;
 mod directory;
 mod export;
 mod inspect;
@@ -12,11 +13,12 @@ use std::path::PathBuf;
 use super::{Exit, Failure};
 use directory::Directory as Opened;
 
-/// The tools for a stopped server's data.
+/// The tools for a server's data.
 #[derive(Debug, clap::Subcommand)]
 #[command(
-    long_about = "Tools for the files of a stopped server. They change nothing, and refuse a directory that a server \
-        is using: what they say about files in motion would be wrong."
+    long_about = "Tools for the data of a server. backup asks a running one. The others look at the files of a stopped \
+        one: they change nothing, and refuse a directory that a server is using, because what they say about files in \
+        motion would be wrong."
 )]
 pub(super) enum Command {
     /// Show a table of what is stored, by resource
@@ -32,6 +34,10 @@ Exits with 6 on damage, after naming each damaged place as FILE: offset N: REASO
     Inspect(Inspect),
     /// Write all objects as JSON lines
     Export(Export),
+    /// Take a backup of a running server
+    Backup(backup::Backup),
+    /// Make a data directory of a backup
+    Restore(backup::Restore),
 }
 
 #[derive(Debug, clap::Args)]
@@ -93,6 +99,8 @@ pub(super) fn run(command: &Command) -> Result<(), Failure> {
             &arguments.resource,
             &arguments.key,
         ),
+        Command::Backup(arguments) => backup::back_up(arguments),
+        Command::Restore(arguments) => backup::restore(arguments),
         Command::Export(arguments) => export::run(
             &Opened::open(&arguments.directory.directory)?,
             arguments.resource.as_deref(),
