@@ -1,6 +1,7 @@
 //! A collection: which objects the page holds, and the body that sends them while the client reads.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -361,23 +362,21 @@ impl ListBody {
         } else {
             HEAD_LEN
         });
-        head.push_str(&match form.what {
-            What::Row(version, _) => table::head(version),
-            What::Partial(version) => {
-                format!(
-                    r#"{{"kind":"PartialObjectMetadataList","apiVersion":"{}""#,
-                    version.api_version()
-                )
-            }
-            What::Item | What::Whole => {
-                let resource = form.resource;
-                format!(
-                    r#"{{"kind":"{}List","apiVersion":"{}""#,
-                    resource.kind,
-                    resource.api_version()
-                )
-            }
-        });
+        // Writing to a String cannot fail.
+        let _ = match form.what {
+            What::Row(version, _) => head.write_str(&table::head(version)),
+            What::Partial(version) => write!(
+                head,
+                r#"{{"kind":"PartialObjectMetadataList","apiVersion":"{}""#,
+                version.api_version()
+            ),
+            What::Item | What::Whole => write!(
+                head,
+                r#"{{"kind":"{}List","apiVersion":"{}""#,
+                form.resource.kind,
+                form.resource.api_version()
+            ),
+        };
         head.push_str(r#","metadata":{"resourceVersion":""#);
         head.push_str(digits(revision).as_str());
         head.push('"');
