@@ -44,7 +44,10 @@ fn count(scenario: &Scenario, fixtures: &Fixtures) -> u64 {
     // Nothing of this process' surroundings is to change the stack of the other.
     command
         .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        // From some KiB on glibc copies by one `rep movsb`, which callgrind counts for each byte: a copy in larger pieces would
+        // seem dearer.
+        .env("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824");
     command.args(["--tool=callgrind", "--quiet"]);
     command.arg(format!("--callgrind-out-file={}", profile.display()));
     command.args([
