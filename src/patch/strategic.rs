@@ -146,30 +146,50 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
 }
 
 /// `$setElementOrder/list`: merges the list of that name, if there is one, and puts it in the order given.
+///
+/// Large maps are moved but once: what is done with is emptied, what is new gathered.
 fn set_element_orders(original: &mut Object, patch: &mut Object, known: Known<'_>) -> Result<(), PatchError> {
-    let keys: Vec<String> = patch
-        .keys()
-        .filter_map(|key| key.strip_prefix(ELEMENT_ORDER))
-        .map(str::to_owned)
-        .collect();
-    for key in keys {
-        let order = list(patch.remove(&format!("{ELEMENT_ORDER}{key}")).unwrap_or_default())?;
-        if patch.get(&key).is_some_and(Value::is_null) {
+    if !patch.keys().any(|key| key.starts_with(ELEMENT_ORDER)) {
+        return Ok(());
+    }
+    let (orders, mut rest): (Object, Object) = std::mem::take(patch)
+        .into_iter()
+        .partition(|(key, _)| key.starts_with(ELEMENT_ORDER));
+    let (mut added, mut done) = (Map::new(), Map::new());
+    for (directive, order) in orders {
+        let key = &directive[ELEMENT_ORDER.len()..];
+        let order = list(order)?;
+        if rest.get(key).is_some_and(Value::is_null) {
             continue;
         }
-        let merge_key = known.field(&key).and_then(Field::merge_key);
-        let with = patch.remove(&key).map(list).transpose()?;
+        let merge_key = known.field(key).and_then(Field::merge_key);
+        let with = rest.get_mut(key).map(|with| list(with.take())).transpose()?;
+        if with.is_some() {
+            done.insert(key.to_owned(), Value::Null);
+        }
         check_order(with.as_deref().unwrap_or_default(), &order, merge_key)?;
-        let from = original.remove(&key).map(list).transpose()?;
+        let place = original.get_mut(key);
+        let from = place.as_ref().map(|from| list((**from).clone())).transpose()?;
         let before = from.clone().unwrap_or_default();
         let merged = match (from, with) {
             (None, None) => continue,
             (Some(from), None) => from,
             (None, Some(with)) => without_directives_list(with),
-            (Some(from), Some(with)) => merge_field(from, with, known, &key)?,
+            (Some(from), Some(with)) => merge_field(from, with, known, key)?,
         };
-        original.insert(key, Value::Array(in_order(merged, &order, &before, merge_key)?.into()));
+        let merged = Value::from(in_order(merged, &order, &before, merge_key)?);
+        match place {
+            Some(place) => *place = merged,
+            None => {
+                added.insert(key.to_owned(), merged);
+            }
+        }
     }
+    if !done.is_empty() {
+        rest.retain(|key, _| !done.contains_key(key));
+    }
+    original.extend(added);
+    *patch = rest;
     Ok(())
 }
 
