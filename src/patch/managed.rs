@@ -127,9 +127,9 @@ impl Request<'_> {
 fn lose(entry: &mut Value, changes: &Changes<'_>, request: &Request<'_>) {
     let fields = &entry["fieldsV1"];
     if let Value::Raw(json) = fields
-        && !entry::has_any(json, changes.removed.top())
+        && !entry::has_any(json, &changes.removed.top())
         // What changed would come back to its own manager at once.
-        && (request.is_of(entry) || !entry::has_any(json, changes.taken.top()))
+        && (request.is_of(entry) || !entry::has_any(json, &changes.taken.top()))
     {
         return;
     }

@@ -4,12 +4,12 @@ use super::trail::{Branches, Name};
 
 /// Whether a set of fields in JSON (compact, as it is stored) has any member of another set. Linear in the length of the
 /// text at most; parts that have nothing in common are passed over. What is no set has no members.
-pub(super) fn has_any(json: &str, of: Branches<'_, '_>) -> bool {
+pub(super) fn has_any(json: &str, of: &Branches<'_, '_>) -> bool {
     let mut text = Scanner {
         bytes: json.as_bytes(),
         at: 0,
     };
-    text.object(&of).unwrap_or(false)
+    text.object(of).unwrap_or(false)
 }
 
 /// Whether a set of fields in JSON has all members of another set. As [`has_any`].
@@ -210,11 +210,11 @@ mod tests {
         for members in sets {
             let of = trail(members);
             let mut less = whole.clone();
-            assert_eq!(has_any(json, of.top()), less.remove_found(of.top()), "{members:?}");
+            assert_eq!(has_any(json, &of.top()), less.remove_found(of.top()), "{members:?}");
             let mut more = whole.clone();
             more.add_found(of.top());
             assert_eq!(has_all(json, of.top()), more == whole, "{members:?}");
         }
-        assert!(!has_any("{\"f:spec\"", trail(sets[3]).top()));
+        assert!(!has_any("{\"f:spec\"", &trail(sets[3]).top()));
     }
 }
