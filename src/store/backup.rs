@@ -114,18 +114,15 @@ fn slice(map: &Arc<Map>, len: usize) -> Bytes {
 
 /// A segment as a sealed one, up to the view's revision.
 fn sealed(view: &View, segment: &Arc<Segment>) -> Result<(SegmentEntry, BackupFile), Damaged> {
-    let (sealed, pieces) = match segment.seal_data() {
-        Some(sealed) => {
-            let len = sealed.end as usize + sealed.footer_len as usize;
-            (sealed.named(), vec![slice(segment.map(), len)])
-        }
-        None => {
-            let end = end_of(view, segment)?;
-            let indexes = view.resources.iter().map(|(name, resource)| (&**name, &resource.index));
-            let last_revision = view.revision().max(segment.first_revision() - 1);
-            let (sealed, footer) = footer_of(segment.seed(), end, last_revision, indexes);
-            (sealed, vec![slice(segment.map(), end as usize), footer.into()])
-        }
+    let (sealed, pieces) = if let Some(sealed) = segment.seal_data() {
+        let len = sealed.end as usize + sealed.footer_len as usize;
+        (sealed.named(), vec![slice(segment.map(), len)])
+    } else {
+        let end = end_of(view, segment)?;
+        let indexes = view.resources.iter().map(|(name, resource)| (&**name, &resource.index));
+        let last_revision = view.revision().max(segment.first_revision() - 1);
+        let (sealed, footer) = footer_of(segment.seed(), end, last_revision, indexes);
+        (sealed, vec![slice(segment.map(), end as usize), footer.into()])
     };
     let entry = SegmentEntry {
         number: segment.number().into(),

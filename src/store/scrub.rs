@@ -139,16 +139,13 @@ impl Scrub {
                     step => step.and_then(Result::ok),
                 },
             };
-            match step {
-                Some(Step { next, len }) => {
-                    self.at = next;
-                    bytes += len;
-                    Counters::add(&engine.counters.scrubbed_bytes, len);
-                }
-                None => {
-                    self.left.pop_front();
-                    self.at = 0;
-                }
+            if let Some(Step { next, len }) = step {
+                self.at = next;
+                bytes += len;
+                Counters::add(&engine.counters.scrubbed_bytes, len);
+            } else {
+                self.left.pop_front();
+                self.at = 0;
             }
         }
         found

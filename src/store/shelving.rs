@@ -38,7 +38,7 @@ const RETIRE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long it waits before it tries again after it found no space.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a resource with damage in the way is left alone.
-const STUCK_INTERVAL: Duration = Duration::from_secs(60);
+const STUCK_INTERVAL: Duration = Duration::from_mins(1);
 /// Bytes that a quiet resource may have rewritten for each byte that changed and each [`Options::shelve_quiet`] of quiet.
 const REWRITE_PER_QUIET: u64 = 16;
 
