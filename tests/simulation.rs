@@ -47,10 +47,10 @@ fn every_life_keeps_the_invariants() {
 #[test]
 fn a_disk_that_lies_about_syncs_is_found_out() {
     for plant in [
-        Plant::NoLogSync,
-        Plant::NoShelfSync,
-        Plant::NoManifestSync,
-        Plant::NoDirectorySync,
+        Plant::UnsyncedLog,
+        Plant::UnsyncedShelf,
+        Plant::UnsyncedManifest,
+        Plant::ForgottenDirectorySync,
     ] {
         let found = (0..60).any(|seed| {
             let life = std::panic::AssertUnwindSafe(|| simulate(seed, STEPS, Some(plant), false));

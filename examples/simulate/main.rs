@@ -56,25 +56,23 @@ fn main() -> ExitCode {
     while seeds < arguments.seeds && begun.elapsed() < Duration::from_secs(arguments.seconds) {
         let seed = first + seeds;
         let run = || world::simulate(seed, arguments.steps, arguments.plant, arguments.verbose);
-        match std::panic::catch_unwind(run) {
-            Ok(of_seed) => counts.add(&of_seed),
-            Err(_) => {
-                progress.abandon();
-                eprintln!(
-                    "seed {seed} broke an invariant, the {} of this run; repeat it with",
-                    seeds + 1
-                );
-                let plant = arguments
-                    .plant
-                    .map_or(String::new(), |plant| format!(" --plant {plant}"));
-                let features = if plant.is_empty() { "" } else { " --features planted" };
-                eprintln!(
-                    "cargo run --release --example simulate{features} -- --seed {seed} --seeds 1 --steps {}{plant} -v",
-                    arguments.steps
-                );
-                return ExitCode::FAILURE;
-            }
-        }
+        let Ok(of_seed) = std::panic::catch_unwind(run) else {
+            progress.abandon();
+            eprintln!(
+                "seed {seed} broke an invariant, number {} of this run; repeat it with",
+                seeds + 1
+            );
+            let plant = arguments
+                .plant
+                .map_or(String::new(), |plant| format!(" --plant {plant}"));
+            let features = if plant.is_empty() { "" } else { " --features planted" };
+            eprintln!(
+                "cargo run --release --example simulate{features} -- --seed {seed} --seeds 1 --steps {}{plant} -v",
+                arguments.steps
+            );
+            return ExitCode::FAILURE;
+        };
+        counts.add(&of_seed);
         seeds += 1;
         progress.set_message(format!("{seeds} seeds"));
         progress.tick();

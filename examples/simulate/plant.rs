@@ -6,13 +6,13 @@ use flatkube::store::disk::sim::{Operation, SimDisk};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Plant {
     /// The log is not synced
-    NoLogSync,
+    UnsyncedLog,
     /// Shelf parts are not synced
-    NoShelfSync,
+    UnsyncedShelf,
     /// The manifest is not synced
-    NoManifestSync,
+    UnsyncedManifest,
     /// The directory is not synced
-    NoDirectorySync,
+    ForgottenDirectorySync,
     /// Checksums of shelves are not looked at
     #[cfg(feature = "planted")]
     SkipBlockChecksum,
@@ -32,28 +32,26 @@ pub(crate) enum Plant {
 
 impl Plant {
     /// Plants it into the store, if it is one of the store's.
+    #[cfg(feature = "planted")]
     pub(crate) fn in_store(self) {
-        #[cfg(feature = "planted")]
-        {
-            use flatkube::store::planted::{Planted, plant};
-            match self {
-                Plant::SkipBlockChecksum => plant(Planted::SkipBlockChecksum),
-                Plant::RemoveBeforeManifest => plant(Planted::RemoveBeforeManifest),
-                Plant::AppendBehindCut => plant(Planted::AppendBehindCut),
-                Plant::RetireEarly => plant(Planted::RetireEarly),
-                Plant::PublishBeforeSync => plant(Planted::PublishBeforeSync),
-                _ => {}
-            }
+        use flatkube::store::planted::{Planted, plant};
+        match self {
+            Plant::SkipBlockChecksum => plant(Planted::SkipBlockChecksum),
+            Plant::RemoveBeforeManifest => plant(Planted::RemoveBeforeManifest),
+            Plant::AppendBehindCut => plant(Planted::AppendBehindCut),
+            Plant::RetireEarly => plant(Planted::RetireEarly),
+            Plant::PublishBeforeSync => plant(Planted::PublishBeforeSync),
+            _ => {}
         }
     }
 
     /// Plants it into the disk, if it is one of the disk's.
     pub(crate) fn in_disk(self, disk: &SimDisk) {
         let lie = match self {
-            Plant::NoLogSync => (Operation::SyncData, "segment-"),
-            Plant::NoShelfSync => (Operation::SyncData, "shelf-"),
-            Plant::NoManifestSync => (Operation::SyncData, "manifest"),
-            Plant::NoDirectorySync => (Operation::SyncDir, ""),
+            Plant::UnsyncedLog => (Operation::SyncData, "segment-"),
+            Plant::UnsyncedShelf => (Operation::SyncData, "shelf-"),
+            Plant::UnsyncedManifest => (Operation::SyncData, "manifest"),
+            Plant::ForgottenDirectorySync => (Operation::SyncDir, ""),
             #[cfg(feature = "planted")]
             _ => return,
         };

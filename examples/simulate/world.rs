@@ -255,6 +255,7 @@ impl World {
         };
         let disk = SimDisk::new();
         if let Some(plant) = plant {
+            #[cfg(feature = "planted")]
             plant.in_store();
             plant.in_disk(&disk);
         }
@@ -545,7 +546,7 @@ impl World {
         let left = self.chance.below(30_000) as u64;
         self.tell(|| format!("{left} bytes of space left"));
         self.disk.limit_bytes(self.disk.used_bytes() + left);
-        for _ in 0..1 + self.chance.below(8) {
+        for _ in 0..=self.chance.below(8) {
             self.write();
             self.commit(usize::MAX);
             if !self.is_well() {
