@@ -689,7 +689,8 @@ impl Shelf {
 
     /// Where a block of JSON, sidecars and rows lies in the file; empty for a block that does not exist.
     pub fn block_range(&self, block: usize) -> Range<usize> {
-        let at = (self.regions.json + block.saturating_mul(BLOCK_LEN)).min(self.regions.rows_end);
+        let at = block.saturating_mul(BLOCK_LEN).saturating_add(self.regions.json);
+        let at = at.min(self.regions.rows_end);
         at..at.saturating_add(BLOCK_LEN).min(self.regions.rows_end)
     }
 
