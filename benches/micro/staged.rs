@@ -62,8 +62,9 @@ impl Stores {
 
 /// A store, and how far it is.
 pub(crate) struct Staged {
-    pub(crate) opened: Opened,
+    /// Lets go of the store before the directory goes with [`Opened`].
     pub(crate) asking: Asking,
+    pub(crate) opened: Opened,
     size: usize,
     stage: Cell<Stage>,
 }

@@ -390,6 +390,7 @@ impl ShelvedRun {
         let mut range = self.part.json_range(self.start..self.end);
         let has_comma = comma && self.start > 0;
         range.start -= usize::from(has_comma);
+        self.part.expect(&range);
         self.part.prove(range.clone())?;
         let part = &self.part;
         Ok((ShelvedText { part, range }, has_comma))

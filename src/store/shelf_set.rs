@@ -283,7 +283,7 @@ impl Part {
     }
 
     /// Lets the kernel read a long range ahead, the same one once a second: what is in memory mostly stays there.
-    fn expect(&self, range: &Range<usize>) {
+    pub(super) fn expect(&self, range: &Range<usize>) {
         if range.len() < Ahead::LEN_MIN {
             return;
         }
