@@ -1,6 +1,6 @@
 //! Bugs that can be planted, to see that the simulation (`examples/simulate`) finds them.
 //!
-//! Without cargo's feature `planted` there are none: [`is_planted`] is the constant `false`.
+//! Without cargo's feature `planted` there are none, and asking whether one is costs nothing.
 
 #![cfg_attr(not(feature = "planted"), allow(dead_code, reason = "nothing can be planted"))]
 
