@@ -63,8 +63,8 @@ for tool in bash awk base64 cat cksum cp curl cut date dd dirname du env find ge
   path=$(type -P "$tool") || fail "$tool is not installed"
   take "$path"
 done
-mkdir -p "$work/root"/{proc,sys,dev,tmp,work/target,etc}
-cp -r bench "$work/root/work/"
+mkdir -p "$work/root"/{proc,sys,dev,tmp,guest/target,etc}
+cp -r bench "$work/root/guest/"
 settings=("BENCH_COMMIT=$(git rev-parse --short HEAD 2> /dev/null || echo unknown)")
 for name in FLATKUBE BENCH_CLIENT KUBE_APISERVER ETCD K3S; do
   [ -n "${!name:-}" ] || continue
@@ -75,16 +75,16 @@ done
 # The result of --json is fetched from the disk afterwards.
 arguments=() json=''
 while [ $# -gt 0 ]; do
-  if [ "$1" = --json ]; then json=$2; arguments+=(--json /work/out.json); shift; else arguments+=("$1"); fi
+  if [ "$1" = --json ]; then json=$2; arguments+=(--json /guest/out.json); shift; else arguments+=("$1"); fi
   shift
 done
 {
   echo 'export PATH=/usr/local/bin:/usr/bin:/bin HOME=/tmp TMPDIR=/tmp'
   printf 'export %q\n' "${settings[@]}"
-  echo 'cd /work'
+  echo 'cd /guest'
   printf '%q ' "${arguments[@]}"
-  echo '< /dev/null; echo "exit status $?" > /work/status'
-} > "$work/root/work/command"
+  echo '< /dev/null; echo "exit status $?" > /guest/status'
+} > "$work/root/guest/command"
 mkfs.ext4 -q -d "$work/root" "$work/disk" "${VM_DISK_MIB:-8192}M" > /dev/null
 
 # The initramfs: a busybox, the modules of the disk, and an init that moves to the disk and runs the command.
@@ -112,7 +112,7 @@ for name in proc dev; do /bin/busybox mount --move /$name /disk/$name; done
 /bin/busybox mount -t cgroup2 cgroup /disk/sys/fs/cgroup
 /bin/busybox ln -s /proc/self/fd /disk/dev/fd
 /bin/busybox ip link set lo up
-/bin/busybox chroot /disk /bin/bash /work/command > /disk/dev/ttyS1 2> /disk/dev/ttyS2
+/bin/busybox chroot /disk /bin/bash /guest/command > /disk/dev/ttyS1 2> /disk/dev/ttyS2
 /bin/busybox sync
 /bin/busybox umount /disk/sys/fs/cgroup /disk/sys
 /bin/busybox mount -o remount,ro /disk
@@ -134,7 +134,7 @@ timeout "${VM_SECONDS:-3600}" qemu-system-x86_64 -accel "$acceleration" -cpu "$c
   < /dev/null || fail "qemu failed or took too long"
 tr -d '\r' < "$work/stdout"
 tr -d '\r' < "$work/stderr" >&2
-[ -z "$json" ] || debugfs -R "dump /work/out.json $json" "$work/disk" 2> /dev/null
-status=$(debugfs -R 'cat /work/status' "$work/disk" 2> /dev/null | sed -n 's/^exit status //p')
+[ -z "$json" ] || debugfs -R "dump /guest/out.json $json" "$work/disk" 2> /dev/null
+status=$(debugfs -R 'cat /guest/status' "$work/disk" 2> /dev/null | sed -n 's/^exit status //p')
 [ -n "$status" ] || { tr -d '\r' < "$work/console" | tail -n 20 >&2; fail "the machine ended early"; }
 exit "$status"

@@ -100,16 +100,8 @@ impl Store {
     }
 }
 
-struct Mapped(Arc<Map>);
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
 fn slice(map: &Arc<Map>, len: usize) -> Bytes {
-    Bytes::from_owner(Mapped(map.clone())).slice(..len)
+    map.owned().slice(..len)
 }
 
 /// A segment as a sealed one, up to the view's revision.

@@ -20,8 +20,10 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::archive::CheckedRecords;
@@ -108,6 +110,17 @@ impl Map {
             let len = PIECE.min(range.end - start);
             let _ = self.raw.advise_range(Advice::WillNeed, start, len);
         }
+    }
+
+    /// The bytes that are published now, as a slice that keeps the map alive.
+    pub(super) fn owned(self: &Arc<Map>) -> Bytes {
+        struct Mapped(Arc<Map>);
+        impl AsRef<[u8]> for Mapped {
+            fn as_ref(&self) -> &[u8] {
+                self.0.bytes()
+            }
+        }
+        Bytes::from_owner(Mapped(Arc::clone(self)))
     }
 
     /// The name of the mapped file, for error messages.

@@ -291,7 +291,13 @@ impl Recovery {
             ends_with_marker = record.kind == Kind::Marker;
         })
         .map_err(damaged)?;
-        let unproven = whole.bytes()[scan.synced.min(scan.end)..scan.end].to_vec();
+        // After a stop in order, and where nothing is ever synced, there is nothing to prove.
+        let proven = if self.manifest.clean || self.manifest.durability_os {
+            scan.end
+        } else {
+            scan.synced.min(scan.end)
+        };
+        let unproven = whole.bytes()[proven..scan.end].to_vec();
         drop(whole);
         let map = file.map().map_err(failed(disk, "map it", &name))?;
         let shortened = scan.verdict.runs_out() && !lossy;
@@ -321,9 +327,8 @@ impl Recovery {
         {
             return seal(map, sealed, true);
         }
-        if !unproven.is_empty() && !self.manifest.durability_os && !self.manifest.clean {
-            let at = (scan.end - unproven.len()) as u64;
-            file.write_at(&unproven, at)
+        if !unproven.is_empty() {
+            file.write_at(&unproven, proven as u64)
                 .map_err(failed(disk, "write its end again", &name))?;
         }
         map.publish(scan.end);

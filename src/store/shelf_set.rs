@@ -97,18 +97,10 @@ pub(super) struct Place {
     pub(super) object: usize,
 }
 
-struct Mapped(Arc<Map>);
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
 impl Part {
     /// Opens a mapped part and checks its index; `entry` is what the manifest says of it.
     pub fn open(entry: PartEntry, map: Arc<Map>) -> Result<Part, Damaged> {
-        let bytes = Bytes::from_owner(Mapped(Arc::clone(&map)));
+        let bytes = map.owned();
         let shelf = Shelf::open(&bytes).map_err(|error| Damaged::of(map.file(), &error))?;
         let foreign = shelf.header_crc() != entry.header_crc
             || shelf.count() as u64 != entry.count
