@@ -202,6 +202,37 @@ where
         }
     };
     if let Err(error) = ended {
+        if is_of_a_mapped_page(&*error) {
+            tracing::error!(
+                "a mapped file cannot be read (EFAULT while an answer was sent): the disk failed, or another program \
+                 shortened the file; what to do: run 'flatkube store verify' on a copy of the data directory"
+            );
+        }
         tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// Whether the kernel found a page of a slice that was to be sent unreadable. Where our own code touches such a page, the
+/// process ends ([`explain_bus_errors`](crate::store::explain_bus_errors)); here the answer breaks off, which is enough
+/// for who asked, but must not be silent.
+fn is_of_a_mapped_page(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| error.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_in_what_was_to_be_sent_is_told_from_other_ends_of_a_connection() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("while sending")]
+        struct Outer(#[source] std::io::Error);
+        let of = |errno: rustix::io::Errno| Outer(errno.into());
+        assert!(is_of_a_mapped_page(&of(rustix::io::Errno::FAULT)));
+        assert!(!is_of_a_mapped_page(&of(rustix::io::Errno::PIPE)));
+        assert!(!is_of_a_mapped_page(&std::fmt::Error));
     }
 }

@@ -120,6 +120,9 @@ pub fn main() -> ExitCode {
         .with_target(false)
         .with_max_level(LevelFilter::from(command_line.log))
         .init();
+    if let Err(error) = crate::store::explain_bus_errors() {
+        tracing::warn!(%error, "a disk error in a mapped file will end the process without a word");
+    }
     match command_line.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

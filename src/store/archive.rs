@@ -1,4 +1,5 @@
-//! Sidecars that are checked once: one of the two files of the engine with `unsafe` (the other is `map.rs`).
+//! Sidecars that are checked once: one of the three files of the engine with `unsafe` (the others are `map.rs` and
+//! `bus_error.rs`).
 //!
 //! Checking an archive (rkyv's bytecheck) costs more than a reader does with it. So a place remembers that the archives in it
 //! were checked, and from then on lends them out unchecked. That is sound because

@@ -1,4 +1,4 @@
-//! Maps of files: one of the two files of the engine with `unsafe` (the other is `archive.rs`).
+//! Maps of files: one of the three files of the engine with `unsafe` (the others are `archive.rs` and `bus_error.rs`).
 //!
 //! A [`Map`] covers a whole file, read-only, and lends out only its *published* range, from the start of the file to a
 //! mark that only moves up. Three rules make the lent `&[u8]` sound:
@@ -10,7 +10,7 @@
 //! 3. **Nobody else writes the files.** The data directory is locked. A foreign program that ignores the lock and
 //!    changes files under a running server breaks this assumption, as it does for every database that maps files.
 //!
-//! A page that the device can no longer read raises `SIGBUS` and ends the process: `docs/reliability.md`.
+//! A page that the device can no longer read raises `SIGBUS` and ends the process: `bus_error.rs`.
 
 #![allow(
     unsafe_code,
@@ -27,9 +27,12 @@ use bytes::Bytes;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::archive::CheckedRecords;
+use super::bus_error::Registration;
 
 /// A read-only map of a whole file, of which `0..published` may be read.
 pub struct Map {
+    /// Before the map itself, so that it is dropped before it.
+    _registration: Registration,
     raw: MmapRaw,
     published: AtomicUsize,
     /// Up to where the records, if it is a log segment, have sidecars that were checked.
@@ -44,6 +47,7 @@ impl Map {
     pub(super) fn new(file: &impl AsRawFd, len: usize, name: &str) -> io::Result<Map> {
         let raw = MmapOptions::new().len(len).map_raw_read_only(file.as_raw_fd())?;
         Ok(Map {
+            _registration: Registration::new(raw.as_ptr(), len, name),
             raw,
             published: AtomicUsize::new(0),
             checked_records: CheckedRecords::default(),

@@ -18,6 +18,7 @@
 mod archive;
 mod backup;
 mod bell;
+mod bus_error;
 mod candidates;
 mod commit;
 mod delta;
@@ -65,6 +66,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 pub use backup::{Backup, BackupFile};
+pub use bus_error::explain_bus_errors;
 pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
 pub use flatkube_format::object::Prepared;
 pub use flatkube_format::shelf::{RowFrame, RowHoles};

@@ -111,8 +111,13 @@ impl Server {
     }
 
     /// Sends a signal (`TERM`, `INT`, `KILL`) and waits for the end: the exit status and what was logged.
-    pub(crate) fn end(mut self, signal: &str) -> Ended {
+    pub(crate) fn end(self, signal: &str) -> Ended {
         self.signal(signal);
+        self.wait()
+    }
+
+    /// Waits for its end, which something else brings about.
+    pub(crate) fn wait(mut self) -> Ended {
         let status = self.child.wait().expect("it ends");
         Ended {
             status,
