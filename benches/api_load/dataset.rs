@@ -261,6 +261,7 @@ fn prepared(resource: &'static Resource, object: impl Into<Value>) -> Value {
         now_s: CREATED_S,
         namespace: namespace.as_deref(),
         name: None,
+        asked: None,
     };
     resources::prepare_create(resource, &mut object, &context).expect("a valid object");
     object

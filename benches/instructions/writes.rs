@@ -68,6 +68,7 @@ fn create(resource: &'static Resource, syntax: Syntax, body: &[u8], rounds: u64)
         now_s: CREATED_S,
         namespace: namespace.as_deref(),
         name: None,
+        asked: None,
     };
     counted(rounds, || {
         let decoded = schema::decode(body, syntax, &expected, FieldValidation::Warn);
@@ -104,6 +105,7 @@ fn status_patch(_: &Fixtures, rounds: u64) {
         now_s: CREATED_S,
         namespace: pod["metadata"]["namespace"].as_str(),
         name: pod["metadata"]["name"].as_str(),
+        asked: None,
     };
     counted(rounds, || {
         let mut old = schema::read_stored(&stored, schema).expect("stored JSON");

@@ -50,6 +50,7 @@ fn of_kind(group: &mut Group<'_>, resource: &'static Resource, json: &[u8]) {
         now_s: CREATED_S,
         namespace: namespace.as_deref(),
         name: None,
+        asked: None,
     };
     let prepare = |mut value: Value| {
         resources::prepare_create(resource, &mut value, &context).expect("a valid object");

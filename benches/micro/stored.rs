@@ -111,6 +111,7 @@ fn created(resource: &'static Resource, mut object: Value, number: usize) -> Val
         now_s: CREATED_S + number as i64 / 25 * 60,
         namespace: namespace.as_deref(),
         name: None,
+        asked: None,
     };
     resources::prepare_create(resource, &mut object, &context).expect("a valid object");
     object["metadata"]["uid"] = format!("{number:08x}-0000-4000-8000-000000000000").into();

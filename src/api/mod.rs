@@ -22,6 +22,7 @@ pub mod server;
 pub mod status;
 mod stopping;
 mod stream;
+mod unstored;
 mod version;
 mod write;
 mod yaml;

@@ -138,7 +138,7 @@ impl Server {
         let acceptor = connection::tls(&pki).map_err(unusable)?;
         let certificates = ClientCertificates::new(pki.ca.clone()).map_err(unusable)?;
 
-        bootstrap::run(&store).await?;
+        bootstrap::run(&store, https).await?;
 
         let (stopper, stopping) = Stopper::new();
         let api = Arc::new(Api {
@@ -172,6 +172,7 @@ impl Server {
         }
         tasks.spawn(connection::accept(https_listener, Transport::Tls(acceptor), shared));
         tasks.spawn(upkeep(api.clone()));
+        tasks.spawn(write::keep_own_statuses(api.clone()));
         if controllers {
             tasks.spawn(write::clear_namespaces(api.clone()));
         }

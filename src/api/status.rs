@@ -121,6 +121,12 @@ impl Status {
 
     /// 404: there is no such object.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        // The one resource that upstream calls by its singular here.
+        let resource = if resource == "componentstatuses" {
+            "componentstatus"
+        } else {
+            resource
+        };
         let message = format!("{} \"{name}\" not found", qualified(group, resource));
         Self::about(404, "NotFound", message, group, resource, name)
     }

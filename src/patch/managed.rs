@@ -36,13 +36,16 @@ pub struct Request<'a> {
 }
 
 /// Sets `metadata.managedFields` of `new`, which is to replace `live` (`None`: is to be created). What the client sent
-/// there is dropped, unless it sent `[{}]`, which forgets all managers.
+/// there is dropped, unless it sent `[]` or `[{}]`, which forgets all managers.
 ///
 /// The sets of other managers are taken apart only when this change takes something from them; new ones are written as text.
 pub fn update(schema: Schema<'static>, live: Option<&Value>, new: &mut Value, request: &Request<'_>) {
     let resets = |list: &Value| {
-        list.as_array()
-            .is_some_and(|list| list.len() == 1 && list[0].as_object().is_some_and(Map::is_empty))
+        list.as_array().is_some_and(|list| match list.as_slice() {
+            [] => true,
+            [entry] => entry.as_object().is_some_and(Map::is_empty),
+            _ => false,
+        })
     };
     let reset = resets(&new["metadata"]["managedFields"]);
     let kept = if reset {
@@ -51,6 +54,13 @@ pub fn update(schema: Schema<'static>, live: Option<&Value>, new: &mut Value, re
         live.and_then(|live| live["metadata"]["managedFields"].as_array())
     };
     let mut entries: Vec<Value> = kept.map(|kept| kept.to_vec()).unwrap_or_default();
+    // What has no managers gets none by changes, only by an apply (upstream's skip-non-applied manager).
+    if live.is_some() && entries.is_empty() {
+        if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        return;
+    }
 
     let empty = Value::Object(Map::new());
     let counts = |path: &[&str]| request.counts(path);
@@ -328,15 +338,32 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_managers_gets_none_by_changes() {
+        let live = json!({"metadata": {"name": "c"}, "data": {"a": "1"}});
+        let mut new = json!({"metadata": {"name": "c"}, "data": {"a": "2"}});
+        update(maps(), Some(&live), &mut new, &by("m"));
+        assert_eq!(new["metadata"].get("managedFields"), None);
+        let mut made = live.clone();
+        update(maps(), None, &mut made, &by("m"));
+        for forgets in [json!([]), json!([{}])] {
+            let mut new = made.clone();
+            new["data"]["a"] = "2".into();
+            new["metadata"]["managedFields"] = forgets;
+            update(maps(), Some(&made), &mut new, &by("n"));
+            assert_eq!(new["metadata"].get("managedFields"), None);
+        }
+    }
+
+    #[test]
     fn the_number_of_updaters_is_bounded() {
         let mut object = json!({"metadata": {"name": "c"}, "data": {}});
         for n in 0..30 {
-            let live = object.clone();
+            let live = (n > 0).then(|| object.clone());
             object["data"][format!("k{n}")] = "v".into();
             let now = format!("2026-01-01T00:00:{n:02}Z");
             update(
                 maps(),
-                Some(&live),
+                live.as_ref(),
                 &mut object,
                 &Request {
                     now: &now,

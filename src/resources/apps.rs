@@ -151,6 +151,9 @@ fn daemon_set_cells(row: &mut Row<'_>) {
 }
 
 fn daemon_set_defaults(set: &mut Value) {
+    // A field of upstream's internal type that its versions show as an annotation, so it is there from the beginning.
+    object_at(set, "/metadata/annotations");
+    default_at(set, "/metadata/annotations", TEMPLATE_GENERATION, "0");
     default_pod_spec(set, "/spec/template/spec");
     object_at(set, "/spec/updateStrategy");
     default_at(set, "/spec/updateStrategy", "type", "RollingUpdate");

@@ -1,6 +1,8 @@
 //! Objects that the API server itself makes: namespaces, the Service `kubernetes`, system priority classes, flow control.
 
-use crate::tree::Value;
+use std::net::IpAddr;
+
+use crate::tree::{Value, json};
 
 use super::lookup::text;
 use super::{Context, Resource, find, prepare_create};
@@ -14,8 +16,46 @@ pub fn bootstrap(now_s: i64) -> Vec<(&'static Resource, Value)> {
         .collect()
 }
 
+/// The Endpoints and the EndpointSlice of the Service `default/kubernetes`: where this server is reached.
+pub fn own_endpoints(now_s: i64, address: IpAddr, port: u16) -> Vec<(&'static Resource, Value)> {
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    let address = address.to_string();
+    let endpoints = json!({
+        "resource": ["", "v1", "endpoints"],
+        "object": {
+            "metadata": {
+                "name": "kubernetes",
+                "namespace": "default",
+                "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+            },
+            "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
+        },
+    });
+    let slice = json!({
+        "resource": ["discovery.k8s.io", "v1", "endpointslices"],
+        "object": {
+            "metadata": {
+                "name": "kubernetes",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "kubernetes"},
+            },
+            "addressType": family,
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
+            "ports": ports,
+        },
+    });
+    [endpoints, slice]
+        .into_iter()
+        .filter_map(|line| made(line, now_s))
+        .collect()
+}
+
 fn object(line: &str, now_s: i64) -> Option<(&'static Resource, Value)> {
-    let mut line: Value = serde_json::from_str(line).ok()?;
+    made(serde_json::from_str(line).ok()?, now_s)
+}
+
+fn made(mut line: Value, now_s: i64) -> Option<(&'static Resource, Value)> {
     let resource = find(
         text(&line, "/resource/0"),
         text(&line, "/resource/1"),
@@ -37,6 +77,7 @@ fn object(line: &str, now_s: i64) -> Option<(&'static Resource, Value)> {
             now_s,
             namespace,
             name: None,
+            asked: None,
         },
     )
     .ok()?;

@@ -229,6 +229,7 @@ mod tests {
         now_s: 1000,
         namespace: None,
         name: None,
+        asked: None,
     };
 
     fn delete(resource: &str, old: &Value, grace_s: Option<i64>, propagation: Option<Propagation>) -> Deletion {

@@ -29,6 +29,9 @@ pub(super) struct Kind {
     pub(super) validate_create: fn(&Value, &mut Vec<FieldError>),
     /// What is wrong with a change: old, new, subresource.
     pub(super) validate_update: fn(&Value, &Value, Option<&str>, &mut Vec<FieldError>),
+    /// What the rules of one of several versions have against a new object, or a change: the version that it is written in, old,
+    /// new.
+    pub(super) validate_version: fn(&Resource, Option<&Value>, &Value, &mut Vec<FieldError>),
     /// What is wrong with a change of status: old, new.
     pub(super) validate_status: fn(&Value, &Value, &mut Vec<FieldError>),
     /// Warnings about an object that is fine.
@@ -54,6 +57,7 @@ impl Kind {
             validate: |_, _| (),
             validate_create: |_, _| (),
             validate_update: |_, _, _, _| (),
+            validate_version: |_, _, _, _| (),
             validate_status: |_, _, _| (),
             warnings: |_| Vec::new(),
             annotations_count_as_changes: false,
@@ -124,6 +128,16 @@ impl Kind {
         }
     }
 
+    pub(super) const fn validate_version(
+        self,
+        validate_version: fn(&Resource, Option<&Value>, &Value, &mut Vec<FieldError>),
+    ) -> Kind {
+        Kind {
+            validate_version,
+            ..self
+        }
+    }
+
     pub(super) const fn warnings(self, warnings: fn(&Value) -> Vec<String>) -> Kind {
         Kind { warnings, ..self }
     }
@@ -164,7 +178,7 @@ pub(super) fn of(storage: &str) -> &'static Kind {
 }
 
 /// The Table cells of an object in its stored shape; name and age when the resource is not known.
-pub(super) fn cells(resource: Option<&Resource>, object: &Value) -> Vec<Cell> {
+pub fn cells(resource: Option<&Resource>, object: &Value) -> Vec<Cell> {
     let mut row = Row::new(object);
     match resource {
         Some(resource) => (of(resource.storage).cells)(&mut row),

@@ -39,7 +39,7 @@ mod validate;
 mod workload_rules;
 
 pub use archiver::KindArchiver;
-pub use bootstrap::bootstrap;
+pub use bootstrap::{bootstrap, own_endpoints};
 pub use canonical::canonicalize;
 pub use cell::Cell;
 pub use convert::{from_stored, has_other_shape, to_stored};
@@ -47,5 +47,6 @@ pub use declaration::{Column, NameRule, Resource, Strategy, Subresource, all, fi
 pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete};
 pub use encode::{EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
+pub use kind::cells;
 pub use rbac::set_requester;
 pub use strategy::{Context, prepare_create, prepare_create_with, prepare_update, prepare_update_with};

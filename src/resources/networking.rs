@@ -17,7 +17,12 @@ use super::validate::{At, label_selector};
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("endpointslices.discovery.k8s.io")
         .cells(endpoint_slices)
-        .validate(endpoint_slice),
+        .validate(endpoint_slice)
+        .warnings(|slice| {
+            let is_name = text(slice, "/addressType") == "FQDN";
+            let warning = is_name.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned());
+            warning.into_iter().collect()
+        }),
     Kind::new("ingressclasses.networking.k8s.io")
         .cells(|row| {
             let class = row.object;

@@ -74,6 +74,7 @@ fn difference(recorded: &Value) -> Option<String> {
         now_s: 1_767_300_000,
         namespace: resource.namespaced.then_some("space"),
         name: None,
+        asked: None,
     };
     let mut object = convert::to_stored(resource, object);
     let shape = resource.stored_shape().unwrap_or(resource);
@@ -248,6 +249,7 @@ fn a_write_that_changes_nothing_changes_nothing() {
             now_s: 1_767_300_000,
             namespace: resource.namespaced.then_some("space"),
             name: None,
+            asked: None,
         };
         if prepare_create(shape, &mut object, &context).is_err() {
             continue;
@@ -289,6 +291,7 @@ fn a_stateful_set_mounts_the_volumes_of_its_claims() {
         now_s: 1_767_300_000,
         namespace: Some("space"),
         name: None,
+        asked: None,
     };
     prepare_create(sets, &mut set, &context).unwrap();
     let claim = &set["spec"]["volumeClaimTemplates"][0];
@@ -312,6 +315,7 @@ fn a_resize_changes_resources_and_nothing_else() {
         now_s: 1_767_300_000,
         namespace: Some("space"),
         name: None,
+        asked: None,
     };
     prepare_create(pods, &mut old, &context).unwrap();
     let mut new = old.clone();
@@ -337,6 +341,7 @@ fn how_long_a_pod_takes() {
         now_s: 1_767_300_000,
         namespace: Some("space"),
         name: None,
+        asked: None,
     };
     let rounds = 5_000_u32;
     let mut prepared = Value::Null;

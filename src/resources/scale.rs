@@ -9,7 +9,7 @@ use super::{Column, FieldError, Refusal, Resource};
 
 /// Table columns of a Scale.
 pub const COLUMNS: &[Column] = &[
-    column("Name", "string", "name"),
+    column("Name", "string", ""),
     column("Desired", "integer", ""),
     column("Available", "integer", ""),
     column("Age", "string", ""),

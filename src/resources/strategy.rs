@@ -17,6 +17,8 @@ pub struct Context<'a> {
     pub namespace: Option<&'a str>,
     /// Name in the request's URL (`None` on create).
     pub name: Option<&'a str>,
+    /// As which resource the object is written; `None`: as the stored one. Some rules hold in one of two versions only.
+    pub asked: Option<&'static Resource>,
 }
 
 impl Context<'_> {
@@ -91,6 +93,7 @@ pub fn prepare_create_with(
     by_rules(resource, object, None, &mut errors);
     (kind.validate)(object, &mut errors);
     (kind.validate_create)(object, &mut errors);
+    (kind.validate_version)(context.asked.unwrap_or(resource), None, object, &mut errors);
     refuse(errors)?;
     Ok((kind.warnings)(object))
 }
@@ -167,6 +170,7 @@ pub fn prepare_update_with(
             (kind.validate)(new, &mut errors);
         }
         (kind.validate_update)(old, new, subresource, &mut errors);
+        (kind.validate_version)(context.asked.unwrap_or(resource), Some(old), new, &mut errors);
     }
     refuse(errors)?;
     Ok(if subresource.is_none() {

@@ -109,6 +109,22 @@ pub fn write_rows(text: &[u8], holes: RowHoles<'_>, now_s: i64, out: &mut Vec<u8
     out.extend_from_slice(text.get(from..).unwrap_or_default());
 }
 
+/// Writes the row of an object that is not stored, as [`write_row`] writes that of one that is.
+pub fn write_cells(cells: &[Cell], now_s: i64, revision: u64, out: &mut Vec<u8>) {
+    let (row, holes) = row(cells);
+    let mut from = 0;
+    for hole in holes {
+        let at = hole.at as usize;
+        out.extend_from_slice(row.as_bytes().get(from..at).unwrap_or_default());
+        from = at;
+        match hole.fill {
+            Fill::Since(at) => write_human_duration(now_s.saturating_sub(at), out),
+            Fill::Revision => out.extend_from_slice(digits(revision).as_bytes()),
+        }
+    }
+    out.extend_from_slice(row.as_bytes().get(from..).unwrap_or_default());
+}
+
 /// What [`write_row`] writes at most, in bytes.
 pub fn row_len_max(sidecar: &ArchivedSidecar) -> usize {
     sidecar.row.len() + sidecar.holes.len() * FILL_LEN_MAX

@@ -17,6 +17,7 @@ mod walk;
 pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
 pub(crate) use decode::{decode_object, decode_value, go_word};
 pub(crate) use fit::fits;
+pub(crate) use json_syntax::fault as json_fault;
 pub(crate) use plan::{Plan, PlanField};
 pub use protobuf::{ProtobufError, protobuf_to_json};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};

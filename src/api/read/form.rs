@@ -26,7 +26,7 @@ impl From<Damaged> for BodyError {
 
 /// Which part of the object a Table row carries (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Include {
+pub(in crate::api) enum Include {
     /// `null`.
     None,
     /// Its metadata, as a `PartialObjectMetadata`.
@@ -37,7 +37,7 @@ pub(super) enum Include {
 
 /// What an object becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(in crate::api) enum What {
     /// The stored bytes: an item of a list.
     Item,
     /// With `kind` and `apiVersion`: a single answer, the object of an event.
@@ -77,24 +77,31 @@ pub(super) struct Form {
     layout: u32,
 }
 
+impl What {
+    /// What a single object becomes for a client.
+    ///
+    /// # Errors
+    /// 400 for an unknown `includeObject`, 406 for a list form.
+    pub(in crate::api) fn of_one(info: &RequestInfo) -> Result<Self, Status> {
+        match info.answer.shape {
+            Shape::Object => Ok(What::Whole),
+            Shape::Partial(version) => Ok(What::Partial(version)),
+            Shape::Table(version) => Ok(What::Row(version, include(info)?)),
+            Shape::PartialList(_) => Err(Status::not_acceptable(format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                go_type(info.resource)
+            ))),
+        }
+    }
+}
+
 impl Form {
     /// The form of a single answer or of an event's object.
     ///
     /// # Errors
     /// 400 for an unknown `includeObject`, 406 for a list form.
     pub(super) fn of_one(info: &RequestInfo) -> Result<Self, Status> {
-        let what = match info.answer.shape {
-            Shape::Object => What::Whole,
-            Shape::Partial(version) => What::Partial(version),
-            Shape::Table(version) => What::Row(version, include(info)?),
-            Shape::PartialList(_) => {
-                return Err(Status::not_acceptable(format!(
-                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-                    go_type(info.resource)
-                )));
-            }
-        };
-        Ok(Self::new(info.resource, what))
+        Ok(Self::new(info.resource, What::of_one(info)?))
     }
 
     /// The form of the items of a list.

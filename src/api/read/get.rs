@@ -45,7 +45,7 @@ fn one(form: &Form, code: StatusCode, object: &Object) -> Result<Response, Statu
             head.push_str(r#","metadata":{"resourceVersion":""#);
             head.push_str(flatkube_format::sidecar::digits(object.revision()).as_str());
             head.push_str("\"}");
-            table::column_definitions(form.resource, &mut head);
+            table::column_definitions(form.resource.columns, &mut head);
             head.push_str(r#","rows":["#);
             out.copy(head.as_bytes());
             form.write(object, now_s(), &mut out).map(|()| out.copy(b"]}\n"))

@@ -391,7 +391,7 @@ impl ListBody {
         }
         head.push('}');
         if matches!(form.what, What::Row(..)) {
-            table::column_definitions(form.resource, &mut head);
+            table::column_definitions(form.resource.columns, &mut head);
             head.push_str(r#","rows":["#);
         } else {
             head.push_str(r#","items":["#);

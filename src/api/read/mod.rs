@@ -31,8 +31,10 @@ use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode, header};
 
+pub(super) use form::{Include, What};
 pub use get::{get, object_answer};
 pub use list::{list, list_with_keys};
+pub(super) use table::{column_definitions, head as table_head};
 pub use watch::watch;
 
 use super::Stopping;

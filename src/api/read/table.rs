@@ -3,17 +3,17 @@
 use std::fmt::Write as _;
 
 use crate::api::negotiate::MetaVersion;
-use crate::resources::Resource;
+use crate::resources::Column;
 
 /// `{"kind":"Table","apiVersion":"meta.k8s.io/v1"`
-pub(super) fn head(version: MetaVersion) -> String {
+pub(in crate::api) fn head(version: MetaVersion) -> String {
     format!(r#"{{"kind":"Table","apiVersion":"{}""#, version.api_version())
 }
 
 /// `,"columnDefinitions":[…]`
-pub(super) fn column_definitions(resource: &Resource, out: &mut String) {
+pub(in crate::api) fn column_definitions(columns: &[Column], out: &mut String) {
     out.push_str(r#","columnDefinitions":["#);
-    for (i, column) in resource.columns.iter().enumerate() {
+    for (i, column) in columns.iter().enumerate() {
         if i > 0 {
             out.push(',');
         }
@@ -55,7 +55,7 @@ mod tests {
     fn columns_are_told_with_all_their_properties() {
         let configmaps = crate::resources::find("", "v1", "configmaps").unwrap();
         let mut out = String::new();
-        column_definitions(configmaps, &mut out);
+        column_definitions(configmaps.columns, &mut out);
         assert!(
             out.starts_with(r#","columnDefinitions":[{"name":"Name","type":"string","format":"name","description":""#)
         );

@@ -270,7 +270,7 @@ impl WatchBody {
         if std::mem::replace(&mut self.columns_sent, true) {
             head.push_str(r#","columnDefinitions":null"#);
         } else {
-            table::column_definitions(self.form.resource, &mut head);
+            table::column_definitions(self.form.resource.columns, &mut head);
         }
         head.push_str(r#","rows":["#);
         self.chunks.copy(head.as_bytes());

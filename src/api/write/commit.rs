@@ -88,7 +88,9 @@ pub(super) fn refused(resource: &Resource, name: &str, refusal: Refusal) -> Stat
         Refusal::Invalid(mut errors) => {
             // Whoever sends thousands of faults is not told of each.
             errors.truncate(ERRORS_MAX);
-            Status::invalid(resource.group, resource.kind, name, causes(errors))
+            // Rules are those of the stored shape: an Event of either group is refused as one of the core group.
+            let shape = resource.stored_shape().unwrap_or(resource);
+            Status::invalid(shape.group, shape.kind, name, causes(errors))
         }
         Refusal::BadRequest(text) => Status::bad_request(text),
         Refusal::Forbidden(text) => Status::forbidden(resource.group, resource.plural, name, &text),

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
-use super::{namespaces, object, pods, reply};
+use super::{classes, namespaces, object, pods, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -72,9 +72,12 @@ pub(super) async fn insert(
     let view = api.reader.store.view();
     namespaces::admit(&view, info, object::meta(&value, "name"))?;
     let mut value = resources::to_stored(resource, value);
-    if shape.storage == "pods" {
-        pods::admit(&view, info, &mut value)?;
-    }
+    classes::check_only_default(&view, shape, &value)?;
+    let fills = if shape.storage == "pods" {
+        pods::admit(&view, info, &value)?
+    } else {
+        classes::admit(&view, shape, &value)?
+    };
     resources::set_requester(shape, &mut value, &info.user.name, &info.user.uid, &info.user.groups);
     let generated = object::meta(&value, "name").is_empty() && !object::meta(&value, "generateName").is_empty();
     let mut attempts = if generated { NAMES_MAX } else { 1 };
@@ -89,9 +92,13 @@ pub(super) async fn insert(
             now_s: object::now_s(),
             namespace: info.namespace.as_deref(),
             name: info.name.as_deref(),
+            asked: Some(resource),
         };
-        let told = resources::prepare_create_with(shape, &mut object, &context, |object| manager.note(None, object))
-            .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
+        let told = resources::prepare_create_with(shape, &mut object, &context, |object| {
+            manager.note(None, object);
+            pods::fill(object, &fills);
+        })
+        .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
         let name = object::meta(&object, "name").to_owned();
         api.services
             .allocate(shape, &mut object, None, options.dry_run)
@@ -109,7 +116,7 @@ pub(super) async fn insert(
                 return Err(taken());
             }
             warnings.extend(told);
-            return reply::tree(StatusCode::CREATED, &object::in_version(resource, object), &warnings);
+            return reply::tree(info, StatusCode::CREATED, object, &warnings);
         }
         let prepared = commit::encode(shape, &object)?;
         match commit::commit(api, shape, &key, Precondition::Absent, Change::Put(prepared)).await {

@@ -55,7 +55,7 @@ pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOption
 fn answer(info: &RequestInfo, code: StatusCode, state: Final) -> Result<Response, Status> {
     match state {
         Final::Stored(object) => reply::stored(info, code, &object, &[]),
-        Final::Tree(value) => reply::tree(code, &object::in_version(info.resource, value), &[]),
+        Final::Tree(value) => reply::tree(info, code, value, &[]),
     }
 }
 

@@ -47,6 +47,16 @@ impl Manager {
         }
     }
 
+    /// A manager that is a part of the server.
+    pub(super) fn named(name: &str, resource: &'static Resource, subresource: &'static str) -> Self {
+        Self {
+            name: name.to_owned(),
+            resource,
+            subresource,
+            applied: None,
+        }
+    }
+
     /// The manager of a server-side apply that creates.
     pub(super) fn applying(info: &RequestInfo, configuration: Value) -> Self {
         Self {
@@ -79,8 +89,9 @@ impl Manager {
             return;
         };
         let resets: &[&str] = match (resource.plural, self.subresource) {
-            // Requests are for their requester and approvals for the approver: neither is anybody's field.
-            ("certificatesigningrequests", "" | "approval") => &["spec", "status"],
+            // What is asked for is the requester's, and nobody's field.
+            ("certificatesigningrequests", "") => &["spec", "status"],
+            ("certificatesigningrequests", "approval") => &["spec"],
             (_, "status") => &[],
             _ if resource.subresource("status").is_some() => &["status"],
             _ => &[],

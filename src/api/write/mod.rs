@@ -5,11 +5,13 @@
 //! | `payload`, `options` | what is asked for |
 //! | `create`, `update`, `delete`, `collection` | the verbs |
 //! | `scale`, `binding`, `eviction`, `reviews` | paths whose body is not the object itself |
-//! | `namespaces`, `rules` | what single resources have of their own |
+//! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
+//! | `clearing`, `own_status` | what the server does by itself |
 //! | `commit` | handing over to the store |
 //! | `reply` | the answer |
 
 mod binding;
+mod classes;
 mod clearing;
 mod collection;
 mod commit;
@@ -20,6 +22,7 @@ mod manager;
 mod namespaces;
 mod object;
 mod options;
+mod own_status;
 mod payload;
 mod pods;
 mod reply;
@@ -45,6 +48,7 @@ use options::{DeleteOptions, WriteOptions};
 use payload::PatchType;
 
 pub(super) use clearing::run as clear_namespaces;
+pub(super) use own_status::run as keep_own_statuses;
 pub(super) use scale::get as get_scale;
 pub(super) use services::Services;
 

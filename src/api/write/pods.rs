@@ -5,20 +5,34 @@
 
 use crate::tree::Value;
 
-use super::object;
+use super::{classes, object};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
-use crate::store::{Range, Selection, View};
+use crate::store::View;
 
-const CLASSES: &str = "priorityclasses.scheduling.k8s.io";
-/// Classes that every server has; none of them is the default.
-const CLASSES_BUILT_IN: u64 = 2;
+/// A field of `spec` that admission sets. It is nobody's: set after the managers of the object have been noted.
+#[derive(Debug)]
+pub(super) struct Fill {
+    pub field: &'static str,
+    pub value: Value,
+}
 
-/// Checks what `pod` names, and gives it the priority of its class.
+/// Sets what admission found.
+pub(super) fn fill(object: &mut Value, fills: &[Fill]) {
+    if !fills.is_empty()
+        && let Some(spec) = object["spec"].as_object_mut()
+    {
+        for Fill { field, value } in fills {
+            spec.insert(*field, value.clone());
+        }
+    }
+}
+
+/// Checks what `pod` names, and finds the priority of its class.
 ///
 /// # Errors
 /// 403 when something is missing.
-pub(super) fn admit(view: &std::sync::Arc<View>, info: &RequestInfo, pod: &mut Value) -> Result<(), Status> {
+pub(super) fn admit(view: &std::sync::Arc<View>, info: &RequestInfo, pod: &Value) -> Result<Vec<Fill>, Status> {
     let name = object::meta(pod, "name").to_owned();
     let forbidden = |why: &str| Status::forbidden("", "pods", &name, why);
     let namespace = info.namespace.as_deref().unwrap_or("");
@@ -47,9 +61,9 @@ pub(super) fn admit(view: &std::sync::Arc<View>, info: &RequestInfo, pod: &mut V
         )));
     }
     let class = match text("priorityClassName") {
-        class if class.is_empty() => default_class(view)?,
-        class => match view.get(CLASSES, &class).map_err(Status::internal)? {
-            Some(found) => Some(read(&found)?),
+        class if class.is_empty() => classes::default_priority(view)?,
+        class => match view.get(classes::PRIORITY_CLASSES, &class).map_err(Status::internal)? {
+            Some(found) => Some(classes::read(&found)?),
             None => return Err(forbidden(&format!("no PriorityClass with name {class} was found"))),
         },
     };
@@ -60,49 +74,32 @@ pub(super) fn admit(view: &std::sync::Arc<View>, info: &RequestInfo, pod: &mut V
              computed {priority} from the given PriorityClass name"
         )));
     }
-    let Some(class) = class else { return Ok(()) };
-    if let Some(spec) = pod["spec"].as_object_mut() {
-        spec.insert("priority", priority.into());
-        spec.insert("priorityClassName", class["metadata"]["name"].clone());
-        if spec.get("preemptionPolicy").is_none_or(Value::is_null) {
-            let policy = class.get("preemptionPolicy").cloned();
-            spec.insert(
-                "preemptionPolicy",
-                policy.unwrap_or_else(|| "PreemptLowerPriority".into()),
-            );
-        }
+    let Some(class) = class else {
+        return Ok(Vec::new());
+    };
+    let policy = class["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority");
+    let given = text("preemptionPolicy");
+    if !given.is_empty() && given != policy {
+        return Err(forbidden(&format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller \
+             computed {policy} from the given PriorityClass name"
+        )));
     }
-    Ok(())
-}
-
-fn read(class: &crate::store::Object) -> Result<Value, Status> {
-    serde_json::from_slice(class.json().map_err(Status::internal)?).map_err(Status::internal)
-}
-
-/// The class that Pods without one get: the one marked as global default, of several the lowest.
-fn default_class(view: &std::sync::Arc<View>) -> Result<Option<Value>, Status> {
-    if view.count(CLASSES, None) <= CLASSES_BUILT_IN {
-        return Ok(None);
-    }
-    let mut found: Option<Value> = None;
-    let mut listing = view.list(
-        CLASSES,
-        Range {
-            namespace: None,
-            after: None,
+    let mut fills = vec![
+        Fill {
+            field: "priority",
+            value: priority.into(),
         },
-        &Selection::all(),
-    );
-    while let Some(run) = listing.next(64).map_err(Status::internal)? {
-        for object in run.objects() {
-            let class = read(&object)?;
-            let lower = found
-                .as_ref()
-                .is_none_or(|other| class["value"].as_i64() < other["value"].as_i64());
-            if class["globalDefault"] == true && lower {
-                found = Some(class);
-            }
-        }
+        Fill {
+            field: "priorityClassName",
+            value: class["metadata"]["name"].clone(),
+        },
+    ];
+    if given.is_empty() {
+        fills.push(Fill {
+            field: "preemptionPolicy",
+            value: policy.into(),
+        });
     }
-    Ok(found)
+    Ok(fills)
 }

@@ -6,10 +6,12 @@ use http::header::{HeaderValue, WARNING};
 
 use super::object;
 use crate::api::body::Response;
-use crate::api::read;
 use crate::api::request::RequestInfo;
 use crate::api::router::json;
 use crate::api::status::Status;
+use crate::api::{read, unstored};
+use crate::resources;
+use crate::resources::scale::{COLUMNS, scale_cells, scale_of};
 use crate::store::Object;
 
 /// Most Warning headers of an answer, and most bytes of all of them (upstream cuts there too).
@@ -26,11 +28,26 @@ pub(super) fn stored(
     Ok(with_warnings(read::object_answer(info, code, object)?, warnings))
 }
 
-/// Answers with an object that is not stored (a dry run, a final state, a Scale), in the request's version.
-pub(super) fn tree(code: StatusCode, object: &Value, warnings: &[String]) -> Result<Response, Status> {
-    let mut body = serde_json::to_vec(object).map_err(Status::internal)?;
-    body.push(b'\n');
-    Ok(with_warnings(json(code, body), warnings))
+/// Answers with an object that is not stored (a dry run, a final state), in the form that the client accepts. `object` is in
+/// the stored shape.
+pub(super) fn tree(
+    info: &RequestInfo,
+    code: StatusCode,
+    object: Value,
+    warnings: &[String],
+) -> Result<Response, Status> {
+    let resource = info.resource;
+    let cells = resources::cells(resource.stored_shape(), &object);
+    let object = object::in_version(resource, object);
+    let response = unstored::answer(info, code, resource.columns, &cells, &object)?;
+    Ok(with_warnings(response, warnings))
+}
+
+/// Answers with the Scale of an object.
+pub(super) fn scale(info: &RequestInfo, workload: &Value, warnings: &[String]) -> Result<Response, Status> {
+    let scale = scale_of(workload);
+    let response = unstored::answer(info, StatusCode::OK, COLUMNS, &scale_cells(&scale), &scale)?;
+    Ok(with_warnings(response, warnings))
 }
 
 /// A success Status with a code, as `POST` to a subresource answers.

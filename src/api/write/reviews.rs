@@ -6,11 +6,12 @@ use crate::tree::{Value, json};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::{create, reply};
+use super::create;
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
+use crate::api::unstored;
 use crate::auth::User;
 use crate::resources::Resource;
 use crate::schema::{FieldValidation, Syntax};
@@ -46,7 +47,7 @@ pub(super) fn answer(api: &Api, info: &RequestInfo, syntax: Syntax, body: &Bytes
         }),
         _ => return Err(Status::not_implemented(&info.resource.qualified())),
     };
-    reply::tree(StatusCode::CREATED, &review, &[])
+    Ok(unstored::whole(StatusCode::CREATED, &review))
 }
 
 fn user_info(user: &User) -> Value {

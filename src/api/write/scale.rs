@@ -2,7 +2,6 @@
 
 use crate::tree::Value;
 use bytes::Bytes;
-use http::StatusCode;
 
 use super::options::WriteOptions;
 use super::target::Target;
@@ -29,7 +28,7 @@ pub(in crate::api) fn get(api: &Api, info: &RequestInfo) -> Result<Response, Sta
     let name = info.name.as_deref().unwrap_or("");
     let found = found.ok_or_else(|| Status::not_found(resource.group, resource.plural, name))?;
     let parent = object::of_stored(&found, resource)?;
-    reply::tree(StatusCode::OK, &scale_of(&parent), &[])
+    reply::scale(info, &parent, &[])
 }
 
 /// PUT of `scale`.
@@ -80,7 +79,7 @@ fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<R
         Changed::Stored(stored) => object::of_stored(&stored, info.resource)?,
         Changed::Tree(value) => value,
     };
-    reply::tree(StatusCode::OK, &scale_of(&parent), warnings)
+    reply::scale(info, &parent, warnings)
 }
 
 /// The parent with the replicas that `scale` asks for.

@@ -60,6 +60,7 @@ impl Target {
             now_s: object::now_s(),
             namespace: self.namespace.as_deref(),
             name: Some(&self.name),
+            asked: Some(self.resource),
         }
     }
 

@@ -10,7 +10,7 @@ use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
 use super::target::Target;
-use super::{create, object, reply};
+use super::{classes, create, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -135,7 +135,7 @@ pub(super) async fn patch(
 fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
     match changed {
         Changed::Stored(object) => reply::stored(info, StatusCode::OK, &object, warnings),
-        Changed::Tree(value) => reply::tree(StatusCode::OK, &object::in_version(info.resource, value), warnings),
+        Changed::Tree(value) => reply::tree(info, StatusCode::OK, value, warnings),
     }
 }
 
@@ -222,6 +222,7 @@ pub(super) async fn change(
         }
         let mut new = resources::to_stored(resource, value);
         if !target.own {
+            classes::check_only_default(&api.reader.store.view(), shape, &new)?;
             let told =
                 resources::prepare_update_with(shape, target.subresource, &old, &mut new, &target.context(), |new| {
                     if let Some(manager) = &target.manager {

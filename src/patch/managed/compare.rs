@@ -274,7 +274,8 @@ fn is_taken_apart(schema: Schema<'static>, rule: Rule) -> bool {
 fn hollow(rule: &PlanField) -> Option<&'static Value> {
     match rule.ty {
         Type::Schema(_) if rule.default_json == Some("{}") => Some(&EMPTY_OBJECT),
-        Type::List(_) if rule.field.required() => Some(&NOTHING),
+        // (The one set that must be, of validation actions, is left out when it is empty.)
+        Type::List(_) if rule.field.required() && rule.list != Some(ListType::Set) => Some(&NOTHING),
         Type::String(_) if rule.default_json == Some("\"\"") => Some(&EMPTY_TEXT),
         _ => None,
     }

@@ -5,6 +5,7 @@ use base64::Engine;
 
 use crate::resources::FieldError;
 use crate::resources::validate::{At, FieldPath};
+use crate::schema;
 
 /// Most bytes that all values of one object may have together.
 const DATA_LEN_MAX: usize = 1024 * 1024;
@@ -86,10 +87,15 @@ fn check_json(data: &At<'_>, key: &str, errors: &mut Vec<FieldError>) {
     let bytes = base64::engine::general_purpose::STANDARD
         .decode(value)
         .unwrap_or_default();
-    if serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err() {
-        let detail = "must be valid JSON";
-        errors.push(FieldError::invalid_text(field, "<secret contents redacted>", detail));
-    }
+    let fault = match serde_json::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(_) | Value::Null) => return,
+        Ok(other) => format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            schema::go_word(&other)
+        ),
+        Err(_) => schema::json_fault(&bytes).unwrap_or_else(|| "must be valid JSON".to_owned()),
+    };
+    errors.push(FieldError::invalid_text(field, "<secret contents redacted>", fault));
 }
 
 fn check_key(key: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {

@@ -1,6 +1,7 @@
 //! The core group.
 
 mod data_rules;
+mod event_rules;
 mod nodes;
 pub(super) mod other_rules;
 mod pod_placement;
@@ -34,12 +35,16 @@ pub(super) const KINDS: &[Kind] = &[
             let entries = ["/data", "/binaryData"].map(|maps| lookup::count(row.object, maps));
             row.name().integer(entries.iter().sum()).age();
         })
+        .defaults(|config_map| nulls_are_no_bytes(config_map, "/binaryData"))
         .validate(data_rules::config_map)
         .validate_update(|old, new, _, errors| data_rules::immutable(old, new, &["data", "binaryData"], errors)),
     Kind::new("endpoints")
         .cells(endpoints)
         .validate(service_rules::endpoints),
-    Kind::new("events").cells(events).validate(other_rules::event),
+    Kind::new("events")
+        .cells(events)
+        .validate(event_rules::event)
+        .validate_version(event_rules::event_of_events_group),
     Kind::new("limitranges")
         .defaults(limit_range_defaults)
         .validate(other_rules::limit_range),
@@ -306,8 +311,20 @@ fn limit_range_defaults(range: &mut Value) {
     }
 }
 
+/// A null among the values of that map becomes an empty one, as a slice of Go is.
+fn nulls_are_no_bytes(object: &mut Value, pointer: &str) {
+    if map(object, pointer).is_some_and(|entries| entries.iter().any(|(_, value)| value.is_null()))
+        && let Some(Value::Object(entries)) = object.pointer_mut(pointer)
+    {
+        for value in entries.values_mut().filter(|value| value.is_null()) {
+            *value = "".into();
+        }
+    }
+}
+
 /// Plain text goes into the data, over what is there, and is not kept.
 fn secret_defaults(secret: &mut Value) {
+    nulls_are_no_bytes(secret, "/data");
     let Some(Value::Object(texts)) = remove_at(secret, "", "stringData") else {
         return;
     };

@@ -397,21 +397,3 @@ pub(super) fn namespace(namespace: &Value, errors: &mut Vec<FieldError>) {
         );
     }
 }
-
-/// An Event lies in the namespace of what it is about; one about what lies in none is in `default` or `kube-system`.
-pub(super) fn event(event: &Value, errors: &mut Vec<FieldError>) {
-    let about = At::root(event).get("involvedObject.namespace");
-    let own = text(event, "/metadata/namespace");
-    let fine = if about.is_empty() {
-        matches!(own, "default" | "kube-system" | "")
-    } else {
-        about.text() == own
-    };
-    if !fine {
-        errors.push(FieldError::invalid_text(
-            &about.field,
-            about.text(),
-            "does not match event.namespace",
-        ));
-    }
-}

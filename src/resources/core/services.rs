@@ -78,6 +78,13 @@ pub(super) fn defaults(service: &mut Value) {
         default_at(service, "/spec", "allocateLoadBalancerNodePorts", true);
     }
     default_at(service, "/spec", "internalTrafficPolicy", "Cluster");
+}
+
+/// Families and addresses follow from each other. They are the server's own, not those of the client that left them open.
+fn complete_addresses(service: &mut Value) {
+    if text(service, "/spec/type") == "ExternalName" {
+        return;
+    }
     let headless = text(service, "/spec/clusterIP") == "None";
     let selectorless = count(service, "/spec/selector") == 0;
     // Endpoints of a headless Service without a selector are made by hand, of either family.
@@ -99,6 +106,7 @@ pub(super) fn defaults(service: &mut Value) {
 
 pub(super) fn prepare_create(service: &mut Value) {
     set_at(service, "", "status", json!({"loadBalancer": {}}));
+    complete_addresses(service);
     drop_what_the_type_lacks(service);
 }
 
@@ -129,6 +137,7 @@ pub(super) fn prepare_update(old: &Value, new: &mut Value) {
             set_at(new, "/spec", "healthCheckNodePort", port);
         }
     }
+    complete_addresses(new);
     drop_what_the_type_lacks_after(old, new);
 }
 
