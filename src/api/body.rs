@@ -64,6 +64,11 @@ impl Body {
     {
         Self(Form::Stream(UnsyncBoxBody::new(body)))
     }
+
+    /// Whether frames are made while the client reads.
+    pub fn is_made_while_sent(&self) -> bool {
+        matches!(self.0, Form::Stream(_))
+    }
 }
 
 impl From<Bytes> for Body {

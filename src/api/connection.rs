@@ -31,6 +31,8 @@ pub struct Limits {
     pub head: Duration,
     /// For a request's body to arrive whole.
     pub body: Duration,
+    /// How long a body above 32 KiB may take for nothing; then 64 KiB have to have come for each second more.
+    pub body_grace: Duration,
     /// How long data may wait for a client that takes none of it.
     pub patience: Duration,
     /// For requests in flight to finish when the server stops.
@@ -39,8 +41,17 @@ pub struct Limits {
     pub head_bytes: u32,
     /// Concurrent streams of an HTTP/2 connection.
     pub streams: u32,
-    /// Writes that are worked on at a time, and large bodies that are read at a time (each may hold 3 MiB); more wait.
-    pub writes: usize,
+    /// Reads that are worked on at a time. Of this and of all below a user alone gets half, and those who belong to
+    /// `system:masters` are not counted unless it is said.
+    pub requests_inflight: usize,
+    /// Writes that are worked on at a time; the same number for those of `system:masters`, together.
+    pub mutating_inflight: usize,
+    /// Bodies above 32 KiB (each may hold 3 MiB) that are read or worked on at a time, those of `system:masters` included.
+    pub large_bodies: usize,
+    /// Answers at a time that are made while the client reads them.
+    pub answers: usize,
+    /// Watches.
+    pub watches: usize,
 }
 
 impl Default for Limits {
@@ -50,11 +61,16 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(32),
             body: Duration::from_mins(1),
+            body_grace: Duration::from_secs(5),
             patience: Duration::from_mins(1),
             drain: Duration::from_secs(10),
             head_bytes: 64 * 1024,
             streams: 250,
-            writes: 256,
+            requests_inflight: 400,
+            mutating_inflight: 200,
+            large_bodies: 128,
+            answers: 1024,
+            watches: 32_768,
         }
     }
 }

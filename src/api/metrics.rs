@@ -11,10 +11,10 @@ use http::{HeaderValue, StatusCode, header};
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder as _};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-use super::Api;
 use super::body::Response;
 use super::request::{RequestInfo, Verb};
 use super::router::plain;
+use super::{Api, fairness};
 use crate::resources;
 
 const DURATION: &str = "apiserver_request_duration_seconds";
@@ -128,6 +128,7 @@ impl Metrics {
     pub(super) fn new() -> Self {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(DURATION.into()), BUCKETS)
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Full(fairness::WAIT.into()), BUCKETS))
             .unwrap_or_else(|_| PrometheusBuilder::new())
             .build_recorder();
         for (name, text) in [
@@ -143,6 +144,7 @@ impl Metrics {
         for (name, text) in GAUGES {
             recorder.describe_gauge((*name).into(), None, (*text).into());
         }
+        fairness::describe(&recorder);
         let inflight = ["readOnly", "mutating"].map(|kind| {
             recorder.register_gauge(
                 &key(INFLIGHT, vec![Label::from_static_parts("request_kind", kind)]),
@@ -159,6 +161,11 @@ impl Metrics {
             requests,
             inflight,
         }
+    }
+
+    /// What figures are registered with.
+    pub(super) fn recorder(&self) -> Arc<PrometheusRecorder> {
+        self.recorder.clone()
     }
 
     /// Notes that a request begins.
@@ -219,6 +226,8 @@ impl Metrics {
     /// `/metrics`.
     pub(super) fn answer(&self, api: &Api) -> Response {
         self.store_figures(api);
+        api.fairness
+            .tell_figures(|name, labels, value| self.gauge(name, labels, value));
         #[cfg(target_env = "gnu")]
         self.allocator_figures();
         let mut response = plain(StatusCode::OK, self.handle.render().into_bytes().into());
@@ -300,9 +309,9 @@ impl Metrics {
     }
 }
 
-static METADATA: Metadata<'static> = Metadata::new("flatkube", Level::INFO, None);
+pub(super) static METADATA: Metadata<'static> = Metadata::new("flatkube", Level::INFO, None);
 
-fn key(name: &'static str, labels: Vec<Label>) -> Key {
+pub(super) fn key(name: &'static str, labels: Vec<Label>) -> Key {
     Key::from_parts(name, labels)
 }
 

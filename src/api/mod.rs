@@ -9,6 +9,7 @@ mod connect;
 mod connection;
 mod converted;
 mod discovery;
+mod fairness;
 mod health;
 mod metrics;
 pub mod negotiate;
@@ -43,10 +44,7 @@ pub struct Api {
     services: write::Services,
     anonymous: Arc<User>,
     metrics: metrics::Metrics,
-    /// Writes that are worked on; see [`Limits::writes`].
-    writing: tokio::sync::Semaphore,
-    /// Large bodies that are being read; as many as writes.
-    bodies: tokio::sync::Semaphore,
+    fairness: Arc<fairness::Fairness>,
 }
 
 impl Api {

@@ -1,6 +1,7 @@
 //! From an HTTP request to the handler that answers it: who asks, what the path names, whether the method fits.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::body::{Body, Response};
+use super::fairness::{Entrant, Gated};
 use super::negotiate::{self, Format, Transforms};
 use super::path::{self, Route, Target};
 use super::request::{Query, RequestInfo, Verb};
@@ -39,9 +41,29 @@ pub(super) async fn answer(
 
 async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) -> Result<Response, Status> {
     let (head, body) = request.into_parts();
-    let user = authenticate(api, peer, &head.headers)?;
+    let user = match authenticate(api, peer, &head.headers) {
+        Ok(user) => user,
+        // Saying no takes time, too.
+        Err(status) => return Gated::new(&api.fairness, Entrant::other(&api.anonymous), ready(Err(status))).await,
+    };
+    match path::route(head.uri.path()) {
+        Route::Health(which, check) => Ok(health::answer(
+            api,
+            which,
+            check.as_deref(),
+            head.uri.query().unwrap_or(""),
+        )),
+        Route::Resource(target) if !user.is_anonymous() => resource(api, peer, user, target, head, body).await,
+        route => {
+            let work = other(api, &user, route, head);
+            Gated::new(&api.fairness, Entrant::other(&user), work).await
+        }
+    }
+}
+
+/// Answers requests for what is no resource, and those of callers without credentials.
+async fn other(api: &Arc<Api>, user: &User, route: Route, head: http::request::Parts) -> Result<Response, Status> {
     let path = head.uri.path();
-    let route = path::route(path);
     if user.is_anonymous() && !public(&route) {
         return Err(forbid_anonymous(&head.method, path, head.uri.query().unwrap_or("")));
     }
@@ -54,15 +76,8 @@ async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) ->
         }
     };
     match route {
-        Route::Resource(target) => resource(api, peer, user, target, head, body).await,
-        Route::Health(which, check) => Ok(health::answer(
-            api,
-            which,
-            check.as_deref(),
-            head.uri.query().unwrap_or(""),
-        )),
         Route::Version => get().map(|()| version::answer()),
-        Route::Backup => get().and_then(|()| backup::answer(api, &user)),
+        Route::Backup => get().and_then(|()| backup::answer(api, user)),
         Route::Metrics => get().map(|()| api.metrics.answer(api)),
         Route::Root => get().map(|()| discovery::root()),
         Route::Versions => {
@@ -77,7 +92,8 @@ async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) ->
             get()?;
             Box::pin(openapi::answer(route, head.headers)).await
         }
-        Route::NoResource => Err(Status::no_resource()),
+        // The first two were answered before.
+        Route::Resource(_) | Route::Health(..) | Route::NoResource => Err(Status::no_resource()),
         Route::NotFound => Ok(not_found()),
     }
 }
@@ -220,7 +236,7 @@ async fn resource(
         headers: head.headers,
     };
     let _in_flight = api.metrics.begin(verb);
-    let result = handle(api, &info, body).await;
+    let result = Gated::new(&api.fairness, Entrant::of(&info), handle(api, &info, body)).await;
     let mut response = result.unwrap_or_else(Status::into_response);
     if let Some(warning) = deprecation(target.resource) {
         response.headers_mut().append(header::WARNING, warning);

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::connection::{self, Shared, Transport};
+use super::fairness::Fairness;
 use super::metrics::{self, Metrics};
 use super::read::Reader;
 use super::{Api, Stopper, bootstrap, write};
@@ -141,6 +142,7 @@ impl Server {
         bootstrap::run(&store, https).await?;
 
         let (stopper, stopping) = Stopper::new();
+        let metrics = Metrics::new();
         let api = Arc::new(Api {
             reader: Reader {
                 store: store.clone(),
@@ -151,9 +153,8 @@ impl Server {
             tokens,
             services: write::Services::open(&store).map_err(StartError::Bootstrap)?,
             anonymous: Arc::new(User::anonymous()),
-            metrics: Metrics::new(),
-            writing: Semaphore::new(limits.writes),
-            bodies: Semaphore::new(limits.writes),
+            fairness: Arc::new(Fairness::new(&limits, metrics.recorder())),
+            metrics,
             limits: limits.clone(),
         });
         let (alive, drained) = mpsc::channel(1);
@@ -270,7 +271,10 @@ async fn upkeep(api: Arc<Api>) {
     loop {
         tokio::select! {
             () = api.reader.stopping.stopped() => return,
-            _ = ticks.tick() => api.metrics.upkeep(),
+            _ = ticks.tick() => {
+                api.metrics.upkeep();
+                api.fairness.upkeep();
+            }
         }
     }
 }

@@ -79,6 +79,14 @@ pub(super) struct Arguments {
     #[arg(long, value_enum, default_value_t = Compress::Remote)]
     compress: Compress,
 
+    /// The most reads that are worked on at a time; a user alone gets half of them
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_inflight, value_parser = inflight)]
+    max_requests_inflight: usize,
+
+    /// The most writes that are worked on at a time; a user alone gets half of them
+    #[arg(long, value_name = "N", default_value_t = Limits::default().mutating_inflight, value_parser = inflight)]
+    max_mutating_requests_inflight: usize,
+
     /// Keep nothing: a temporary data directory that is removed at exit; implies --durability=os
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
@@ -129,6 +137,16 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+fn inflight(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => {
+            Err("0 would let no request in (kube-apiserver takes it for no limit, which is not to be had here)".into())
+        }
+        Ok(number @ 1..=100_000) => Ok(number),
+        _ => Err("not a number from 1 to 100000".into()),
+    }
+}
+
 fn bytes(text: &str) -> Result<u64, String> {
     text.parse::<bytesize::ByteSize>().map(|size| size.as_u64())
 }
@@ -176,7 +194,11 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         },
         controllers: arguments.controllers == Switch::On,
         compress: arguments.compress.into(),
-        limits: Limits::default(),
+        limits: Limits {
+            requests_inflight: arguments.max_requests_inflight,
+            mutating_inflight: arguments.max_mutating_requests_inflight,
+            ..Limits::default()
+        },
     };
     let server = Server::start(config).await.map_err(explain)?;
     if is_lax {

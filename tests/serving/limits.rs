@@ -76,7 +76,7 @@ async fn a_body_that_does_not_come_is_answered() {
 #[tokio::test]
 async fn bodies_that_do_not_come_hold_up_nobody() {
     let limits = Limits {
-        writes: 2,
+        mutating_inflight: 2,
         ..Limits::default()
     };
     let started = Started::with(limits, false).await;

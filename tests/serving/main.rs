@@ -2,6 +2,7 @@
 
 mod client;
 mod ending;
+mod fairness;
 mod identity;
 mod limits;
 mod writes;
@@ -14,6 +15,10 @@ use flatkube::store::{Durability, Options};
 
 /// Tokens of the tests' token file.
 pub(crate) const ADMIN: &str = "token-of-admin";
+
+/// Tokens of users who belong to no group.
+pub(crate) const GREEDY: &str = "token-of-greedy";
+pub(crate) const MODEST: &str = "token-of-modest";
 
 /// A server on free ports in a directory of its own.
 pub(crate) struct Started {
@@ -31,7 +36,8 @@ impl Started {
     pub(crate) async fn with(limits: Limits, controllers: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tokens = dir.path().join("tokens.csv");
-        std::fs::write(&tokens, format!("{ADMIN},admin,uid-admin,\"system:masters\"\n")).unwrap();
+        let users = format!("{ADMIN},admin,1,\"system:masters\"\n{GREEDY},greedy,2\n{MODEST},modest,3\n");
+        std::fs::write(&tokens, users).unwrap();
         let server = Server::start(config(dir.path(), &tokens, limits, controllers))
             .await
             .unwrap();
@@ -40,7 +46,12 @@ impl Started {
 
     /// Calls the plain HTTP address as admin.
     pub(crate) fn admin(&self) -> client::Client {
-        client::Client::new(self.server.http_address().unwrap(), Some(ADMIN))
+        self.client(ADMIN)
+    }
+
+    /// Calls the plain HTTP address with a token.
+    pub(crate) fn client(&self, token: &'static str) -> client::Client {
+        client::Client::new(self.server.http_address().unwrap(), Some(token))
     }
 }
 

@@ -71,7 +71,7 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if let "exec" | "attach" | "portforward" | "proxy" = sub(info) {
         return connect::answer(api, info);
     }
-    let (body, _permit) = payload::read(api, &info.headers, body).await?;
+    let (body, _permit) = payload::read(api, info, body).await?;
     let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "CreateOptions", false)?;
     match (info.resource.plural, sub(info)) {
@@ -87,7 +87,7 @@ async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if sub(info) == "proxy" {
         return connect::answer(api, info);
     }
-    let (body, _permit) = payload::read(api, &info.headers, body).await?;
+    let (body, _permit) = payload::read(api, info, body).await?;
     let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "UpdateOptions", false)?;
     match sub(info) {
@@ -101,7 +101,7 @@ async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Res
         return connect::answer(api, info);
     }
     let kind = payload::patch_type(&info.headers)?;
-    let (body, _permit) = payload::read(api, &info.headers, body).await?;
+    let (body, _permit) = payload::read(api, info, body).await?;
     let options = WriteOptions::read(&info.query, "PatchOptions", kind == PatchType::Apply)?;
     match (kind, sub(info)) {
         (PatchType::Apply, "") => apply(api, info, &options, &body).await,
@@ -133,7 +133,7 @@ async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     if info.subresource.is_some() {
         return connect::answer(api, info);
     }
-    let (bytes, _permit) = payload::read(api, &info.headers, body).await?;
+    let (bytes, _permit) = payload::read(api, info, body).await?;
     let (syntax, bytes) = if bytes.is_empty() {
         (Syntax::Json, bytes)
     } else {

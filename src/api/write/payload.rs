@@ -1,14 +1,17 @@
 //! Request bodies: how large, how long, in which media type.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api::Api;
+use crate::api::fairness::{Entrant, Place, WritePlace};
+use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::patch::PatchKind;
 use crate::schema::Syntax;
@@ -27,36 +30,52 @@ const DRAINED_MAX: usize = 4 * BODY_MAX;
 /// up none but large ones.
 const UNPERMITTED_MAX: usize = 32 * 1024;
 
+/// How fast a large body has to come once its grace is over, bytes per second.
+const LARGE_RATE_MIN: f64 = 64.0 * 1024.0;
+
 /// The whole body of a request, and the permit to work on it, which is waited for once the body is there: a client that
 /// is slow takes no turn from others.
 ///
 /// # Errors
-/// 413 above [`BODY_MAX`], 504 when it does not arrive in time, 400 when it breaks off.
-pub(super) async fn read<'a>(
-    api: &'a Api,
-    headers: &HeaderMap,
-    body: Incoming,
-) -> Result<(Bytes, SemaphorePermit<'a>), Status> {
-    let told = headers
+/// 413 above [`BODY_MAX`], 504 when it does not arrive in time, 400 when it breaks off, 429 when the user's other writes
+/// take too long.
+pub(super) async fn read(api: &Api, info: &RequestInfo, body: Incoming) -> Result<(Bytes, Permit), Status> {
+    let told = info
+        .headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let (bytes, _held) = timeout(api.limits.body, collect(&api.bodies, body, told))
+    let (bytes, large) = timeout(api.limits.body, collect(api, info, body, told))
         .await
-        .unwrap_or_else(|_| Err(Status::timeout("the request's body did not arrive in time", 0)))?;
-    // Closed only when the server is gone.
-    let permit = api.writing.acquire().await.map_err(Status::internal)?;
-    Ok((bytes, permit))
+        .unwrap_or_else(|_| Err(too_slow()))?;
+    let place = api.fairness.write_place(Entrant::of(info)).await?;
+    Ok((bytes, Permit(place, large)))
+}
+
+/// What a write holds while it is worked on: a place among the writes and, with a large body, one among those.
+#[derive(Debug)]
+pub(super) struct Permit(
+    #[expect(dead_code, reason = "held, and given back when dropped")] WritePlace,
+    #[expect(dead_code, reason = "held, and given back when dropped")] Option<Place>,
+);
+
+fn too_slow() -> Status {
+    Status::timeout("the request's body did not arrive in time", 0)
 }
 
 async fn collect(
-    large: &Semaphore,
+    api: &Api,
+    info: &RequestInfo,
     mut body: Incoming,
     told: Option<usize>,
-) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Status> {
+) -> Result<(Bytes, Option<Place>), Status> {
     let mut whole = BytesMut::with_capacity(told.unwrap_or(0).min(UNPERMITTED_MAX));
     let mut permit = None;
     let mut received = 0;
-    while let Some(frame) = body.frame().await {
+    let mut large_since = None;
+    loop {
+        let Some(frame) = next_frame(api, &mut body, large_since, received).await? else {
+            break;
+        };
         let frame = frame.map_err(|error| Status::bad_request(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         received += data.len();
@@ -69,7 +88,8 @@ async fn collect(
         }
         if received <= BODY_MAX {
             if received > UNPERMITTED_MAX && permit.is_none() {
-                permit = Some(large.acquire().await.map_err(Status::internal)?);
+                permit = Some(api.fairness.body_place(Entrant::of(info)).await?);
+                large_since = Some((Instant::now(), received));
                 whole.reserve(told.unwrap_or(0).min(BODY_MAX).saturating_sub(whole.len()));
             }
             whole.extend_from_slice(&data);
@@ -82,6 +102,23 @@ async fn collect(
     } else {
         Ok((whole.freeze(), permit))
     }
+}
+
+/// The next frame. A large body has to come at [`LARGE_RATE_MIN`] on the whole, once its grace is over: its place is one that
+/// others wait for. `large_since` is when it got that place, and what had been received until then.
+async fn next_frame(
+    api: &Api,
+    body: &mut Incoming,
+    large_since: Option<(Instant, usize)>,
+    received: usize,
+) -> Result<Option<Result<Frame<Bytes>, hyper::Error>>, Status> {
+    let Some((since, before)) = large_since else {
+        return Ok(body.frame().await);
+    };
+    let rate = Duration::from_secs_f64((received - before) as f64 / LARGE_RATE_MIN);
+    timeout_at(since + api.limits.body_grace + rate, body.frame())
+        .await
+        .map_err(|_| too_slow())
 }
 
 fn too_large() -> Status {
