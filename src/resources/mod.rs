@@ -25,11 +25,14 @@ mod lookup;
 mod metadata;
 mod names;
 mod networking;
+mod networking_rules;
 mod policy;
 pub mod quantity;
 mod rbac;
 #[cfg(test)]
 mod recorded;
+#[cfg(test)]
+mod refused;
 mod row;
 pub mod scale;
 mod storage;

@@ -77,7 +77,7 @@ pub(super) fn label(text: &str) -> Vec<String> {
 }
 
 /// What is wrong with a path segment; a prefix of one may be dots alone.
-fn path_segment(text: &str, prefix: bool) -> Vec<String> {
+pub(super) fn path_segment(text: &str, prefix: bool) -> Vec<String> {
     if !prefix && (text == "." || text == "..") {
         return vec![format!("may not be '{text}'")];
     }

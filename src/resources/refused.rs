@@ -1,0 +1,73 @@
+//! What is refused, and why: tables of small objects with the causes that kube-apiserver gives, one file an area.
+//!
+//! A line is JSON: `resource` (group, version, plural), `object`, for changes `old` (what is stored) and perhaps `subresource`,
+//! and `causes`: `field: message`, in any order. No causes: it is accepted.
+
+use crate::tree::Value;
+
+use super::{Context, Refusal, convert, find, prepare_create, prepare_update};
+
+const TABLES: &[(&str, &str)] = &[("networking", include_str!("testdata/refusals/networking.jsonl"))];
+
+#[test]
+fn causes_are_those_of_kube_apiserver() {
+    let mut wrong = Vec::new();
+    for (area, table) in TABLES {
+        for (number, line) in table.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+            let case: Value =
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{area}:{}: {error}", number + 1));
+            let mut expected: Vec<String> = case["causes"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|cause| cause.as_str().unwrap_or("").to_owned())
+                .collect();
+            expected.sort();
+            let found = causes(&case);
+            if found != expected {
+                wrong.push(format!(
+                    "{area}:{}\n  found    {found:#?}\n  expected {expected:#?}",
+                    number + 1
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn causes(case: &Value) -> Vec<String> {
+    let part = |i: usize| case["resource"][i].as_str().unwrap_or("");
+    let resource = find(part(0), part(1), part(2)).unwrap_or_else(|| panic!("no resource {}", case["resource"]));
+    let shape = resource.stored_shape().unwrap_or(resource);
+    let mut context = Context {
+        now_s: 1_767_300_000,
+        namespace: resource.namespaced.then_some("space"),
+        name: None,
+        asked: Some(resource),
+    };
+    let mut object = convert::to_stored(resource, case["object"].clone());
+    let result = match case.get("old") {
+        None => prepare_create(shape, &mut object, &context),
+        Some(old) => {
+            let mut stored = convert::to_stored(resource, old.clone());
+            let status = stored.get("status").cloned();
+            prepare_create(shape, &mut stored, &context)
+                .unwrap_or_else(|refusal| panic!("what is stored is refused: {refusal:?} in {case}"));
+            if let Some(status) = status {
+                stored["status"] = status;
+            }
+            context.name = case["old"]["metadata"]["name"].as_str();
+            prepare_update(shape, case["subresource"].as_str(), &stored, &mut object, &context)
+        }
+    };
+    let mut causes: Vec<String> = match result {
+        Ok(_) => Vec::new(),
+        Err(Refusal::Invalid(errors)) => errors
+            .into_iter()
+            .map(|error| format!("{}: {}", error.field, error.message))
+            .collect(),
+        Err(other) => vec![format!("{other:?}")],
+    };
+    causes.sort();
+    causes
+}
