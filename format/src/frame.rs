@@ -291,6 +291,15 @@ pub(crate) fn synced_at(segment: &[u8], offset: usize, seed: &Seed) -> Option<u3
         .map(|header| u32_at(header, SYNCED_AT))
 }
 
+/// Length, whether it is a write, and revision that the record header at `offset` claims, if one of this store and segment is
+/// there whose own checksum holds.
+pub(crate) fn claim_at(segment: &[u8], offset: usize, seed: &Seed) -> Option<(usize, bool, u64)> {
+    let header = proven_header(segment, offset, seed).ok()?;
+    let len = u32_at(header, LEN_AT) as usize;
+    let is_write = header[KIND_AT] != Kind::Marker as u8;
+    (len >= HEADER_LEN && len.is_multiple_of(ALIGN)).then(|| (len, is_write, u64_at(header, REVISION_AT)))
+}
+
 fn header_at(segment: &[u8], offset: usize) -> Result<&[u8; HEADER_LEN], FormatError> {
     if !offset.is_multiple_of(ALIGN) {
         return Err(FormatError::new(

@@ -13,6 +13,7 @@
 //! | [`segment`] | a log file: header, records, footer index; torn tails told from bit rot |
 //! | [`shelf`] | the snapshot of one resource in list order, one part |
 //! | [`manifest`] | the file that names all others |
+//! | [`salvage`] | what can be read of a damaged log |
 
 mod bytes;
 mod error;
@@ -23,6 +24,7 @@ pub mod object;
 mod posting;
 mod record;
 mod row;
+pub mod salvage;
 pub mod segment;
 pub mod shelf;
 mod shelf_builder;

@@ -304,14 +304,14 @@ fn looks_unfinished(reason: Reason) -> bool {
 }
 
 /// Offset of a record header behind `at` that calls bytes beyond `at` synced.
-fn proof_of_sync(segment: &[u8], at: usize, until: usize, seed: &Seed) -> Option<usize> {
+pub(crate) fn proof_of_sync(segment: &[u8], at: usize, until: usize, seed: &Seed) -> Option<usize> {
     (at + ALIGN..until)
         .step_by(ALIGN)
         .find(|&offset| frame::synced_at(segment, offset, seed).is_some_and(|synced| synced as usize > at))
 }
 
 /// Length without the zeros at the end.
-fn used(bytes: &[u8]) -> usize {
+pub(crate) fn used(bytes: &[u8]) -> usize {
     const STEP: usize = 4096;
     let (blocks, rest) = bytes.as_chunks::<STEP>();
     let in_bytes = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte != 0).map(|index| index + 1);

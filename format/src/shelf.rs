@@ -153,6 +153,17 @@ impl Shelf {
     /// Checks the header and everything behind the rows: checksum, bounds, order. JSON, sidecars and rows are not touched;
     /// [`Self::check_block`] proves them. Cost: one pass over the index regions; allocates nothing.
     pub fn open(bytes: &[u8]) -> Result<Self, FormatError> {
+        let shelf = Self::open_header(bytes)?;
+        shelf.check_index_crc(bytes, u32_at(bytes, INDEX_CRC_AT))?;
+        shelf.check_entries(bytes)?;
+        shelf.check_rows(bytes)?;
+        shelf.check_postings(bytes)?;
+        Ok(shelf)
+    }
+
+    /// Opens a part and checks its header alone: for repair. What the other methods say of an index that is not proven may be
+    /// nonsense, ranges outside of the file included.
+    pub fn open_header(bytes: &[u8]) -> Result<Self, FormatError> {
         let fixed = slice(bytes, 0, HEADER_FIXED_LEN, "shelf header")?;
         if fixed[..8] != MAGIC {
             return Err(FormatError::new(0, Reason::Magic { part: "shelf part" }));
@@ -225,10 +236,6 @@ impl Shelf {
             row_layout,
         };
         shelf.check_header(header, block_len, bytes.len())?;
-        shelf.check_index_crc(bytes, u32_at(header, INDEX_CRC_AT))?;
-        shelf.check_entries(bytes)?;
-        shelf.check_rows(bytes)?;
-        shelf.check_postings(bytes)?;
         Ok(shelf)
     }
 
@@ -669,6 +676,11 @@ impl Shelf {
     fn run<'a>(&self, bytes: &'a [u8], first: usize, len: usize) -> Postings<'a> {
         let start = self.regions.ordinals + first * 4;
         Postings::new(bytes.get(start..start + len * 4).unwrap_or_default())
+    }
+
+    /// Where the checksums of the blocks lie: four bytes each, in the order of the blocks.
+    pub const fn block_checksums(&self) -> Range<usize> {
+        self.regions.blocks..self.regions.end
     }
 
     /// Blocks of JSON, sidecars and rows in the part.

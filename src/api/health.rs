@@ -9,6 +9,7 @@ use super::body::Response;
 use super::path::Health;
 use super::request::Query;
 use super::router::{not_found, plain};
+use crate::store::MENDED_BY;
 
 /// A check: its name, and whether it passes now.
 type Check = (&'static str, fn(&Api) -> bool);
@@ -70,7 +71,7 @@ pub(super) fn answer(api: &Api, which: Health, check: Option<&str>, query: &str)
     if damaged > 0 {
         let _ = writeln!(
             report,
-            "[!]integrity {damaged} damaged places that cannot be mended: see the server's log"
+            "[!]integrity {damaged} damaged places that cannot be mended while it runs: {MENDED_BY}"
         );
     }
     let _ = writeln!(report, "{name} check passed");

@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::body::{Body, Response};
+use crate::store::MENDED_BY;
 
 /// An API error (or the success of a deletion), ready to be sent as a `v1` Status object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -313,7 +314,12 @@ impl Status {
         Self::failure(code, "", message)
     }
 
-    /// 500.
+    /// 500: stored bytes are damaged; and what mends them.
+    pub fn damaged(error: impl fmt::Display) -> Self {
+        Self::internal(format_args!("{error}; {MENDED_BY}"))
+    }
+
+    /// 500: something failed that no client can be blamed for.
     pub fn internal(error: impl fmt::Display) -> Self {
         let error = error.to_string();
         let mut status = Self::failure(500, "InternalError", format!("Internal error occurred: {error}"));

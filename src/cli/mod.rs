@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod failure;
 mod kubeconfig;
+mod progress;
 mod seed;
 mod server;
 mod store;
@@ -172,6 +173,8 @@ mod tests {
             "flatkube seed --objects 10 --kind configmaps --namespaces 3 --kubeconfig k",
             "flatkube store stats d",
             "flatkube store verify d",
+            "flatkube store verify d --repair --dry-run --quiet",
+            "flatkube store verify d --repair --accept-loss",
             "flatkube store inspect d pods default/web-0",
             "flatkube store export d",
             "flatkube kubeconfig",

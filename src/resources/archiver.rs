@@ -1,5 +1,7 @@
 //! The store's archiver: sidecars of the built-in kinds, made again from stored JSON.
 
+use std::borrow::Cow;
+
 use flatkube_format::shelf::RowFrame;
 
 use super::encode::{archive, layout};
@@ -18,7 +20,37 @@ impl Archiver for KindArchiver {
         archive(resource, json).map_err(|error| ArchiveError(error.to_string()))
     }
 
+    fn is_object(&self, key: &str, revision: u64, json: &[u8]) -> bool {
+        let Ok(Named { metadata }) = serde_json::from_slice(json) else {
+            return false;
+        };
+        let name = match key.split_once('/') {
+            Some((namespace, name)) if metadata.namespace.as_deref() == Some(namespace) => name,
+            None if metadata.namespace.is_none() => key,
+            _ => return false,
+        };
+        metadata.name == name && metadata.resource_version == revision.to_string()
+    }
+
     fn row_frame(&self, _resource: &str) -> Option<RowFrame> {
         Some(super::table::ROW_FRAME)
     }
+}
+
+/// What stored JSON says of its own place.
+#[derive(serde::Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    metadata: NamedMetadata<'a>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NamedMetadata<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    namespace: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
 }

@@ -4,6 +4,9 @@ use thiserror::Error;
 
 use super::Object;
 
+/// What a person does about damage that the server cannot mend by itself.
+pub const MENDED_BY: &str = "stop the server and run 'flatkube store verify --repair DIR'";
+
 /// Bytes on disk that are not what was written.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[error("{file}: damaged at offset {offset}: {reason}")]
@@ -55,7 +58,9 @@ pub enum OpenError {
         supported: u32,
     },
     /// Synced bytes have changed.
-    #[error("{0}; nothing was changed: restore the directory from a copy, or look closer with `flatkube store verify`")]
+    #[error(
+        "{0}; nothing was changed: see what can be mended with `flatkube store verify --repair --dry-run`, or restore a backup"
+    )]
     Damaged(#[from] Damaged),
     /// No space for the files that a start needs.
     #[error("no space left on the device of {directory}: free some and start again; nothing was lost")]

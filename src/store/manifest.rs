@@ -52,7 +52,7 @@ impl ManifestFile {
 }
 
 /// Writes `manifest` as the directory's manifest.
-fn store(disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceError> {
+pub(super) fn store(disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceError> {
     let bytes = manifest
         .encode()
         .map_err(|error| ReplaceError::Failed(io::Error::other(error.to_string())))?;

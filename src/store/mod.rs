@@ -47,6 +47,7 @@ mod queue;
 #[cfg(test)]
 mod reads_against_model;
 mod recovery;
+pub mod repair;
 mod resource_view;
 mod retention;
 mod rotate;
@@ -67,7 +68,7 @@ use std::thread::JoinHandle;
 
 pub use backup::{Backup, BackupFile};
 pub use bus_error::explain_bus_errors;
-pub use error::{ArchiveError, Damaged, HistoryError, OpenError, WriteError};
+pub use error::{ArchiveError, Damaged, HistoryError, MENDED_BY, OpenError, WriteError};
 pub use flatkube_format::object::Prepared;
 pub use flatkube_format::shelf::{RowFrame, RowHoles};
 pub use follow::Follower;

@@ -48,10 +48,10 @@ use super::view::View;
 
 /// Name of the manifest's entry that holds the floor of all resources, those without an entry included. No resource has
 /// this name.
-const EVERY_RESOURCE: &str = "";
+pub(super) const EVERY_RESOURCE: &str = "";
 
 /// How far revisions jump after an unclean end without syncs: more than could have been given out and lost.
-const JUMP: u64 = 1 << 32;
+pub(super) const JUMP: u64 = 1 << 32;
 
 /// What a store starts with.
 pub(super) struct Recovered {

@@ -94,6 +94,12 @@ pub trait Archiver: Send + Sync {
     fn layout(&self, resource: &str) -> u32;
     /// The archived sidecar of an object from its stored JSON.
     fn archive(&self, resource: &str, key: &str, json: &[u8]) -> Result<Vec<u8>, ArchiveError>;
+    /// Whether stored JSON is whole and says of itself that it is the object `key` at `revision`: for repair, where no index can be
+    /// believed. An archiver that cannot tell says no.
+    fn is_object(&self, key: &str, revision: u64, json: &[u8]) -> bool {
+        let _ = (key, revision, json);
+        false
+    }
     /// What Table rows of `resource` have around the object's metadata on shelves; without it shelves get no rows.
     fn row_frame(&self, resource: &str) -> Option<RowFrame> {
         let _ = resource;

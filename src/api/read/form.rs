@@ -14,13 +14,13 @@ use crate::api::negotiate::{MetaVersion, Shape};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::resources::{self, Resource};
-use crate::store::{Damaged, Object, ShelvedRun};
+use crate::store::{Damaged, MENDED_BY, Object, ShelvedRun};
 
 use super::quote::quoted;
 
 impl From<Damaged> for BodyError {
     fn from(damaged: Damaged) -> Self {
-        BodyError::Damaged(damaged.to_string())
+        BodyError::Damaged(format!("{damaged}; {MENDED_BY}"))
     }
 }
 

@@ -25,7 +25,7 @@ pub async fn get(reader: &Reader, info: &RequestInfo) -> Result<Response, Status
             let name = info.name.as_deref().unwrap_or_default();
             Err(Status::not_found(info.resource.group, info.resource.plural, name))
         }
-        Err(damaged) => Err(Status::internal(damaged)),
+        Err(damaged) => Err(Status::damaged(damaged)),
     }
 }
 

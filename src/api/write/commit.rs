@@ -53,7 +53,8 @@ pub(super) async fn commit(
             Refused::Status(status)
         }
         WriteError::Closed => Refused::Status(Status::service_unavailable("the server is stopping")),
-        error @ (WriteError::Damaged(_) | WriteError::Failed(_)) => Refused::Status(Status::internal(error)),
+        WriteError::Damaged(damaged) => Refused::Status(Status::damaged(damaged)),
+        error @ WriteError::Failed(_) => Refused::Status(Status::internal(error)),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::store::Object;
 /// # Errors
 /// 500 when its bytes are damaged.
 pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Status> {
-    let json = object.json().map_err(Status::internal)?;
+    let json = object.json().map_err(Status::damaged)?;
     let mut value = match Schema::of(shape.group, shape.version, shape.kind) {
         Some(schema) => schema::read_stored(json, schema),
         None => serde_json::from_slice(json),

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use flatkube_format::manifest::Manifest;
-use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanDuration, ProgressBar};
 
 use super::directory::{Directory, STORE_FOLDER};
 use super::verify;
 use crate::api::backup::{PATH, REVISION};
 use crate::cli::client::{Client, Download};
+use crate::cli::progress::Quiet;
 use crate::cli::{Exit, Failure, kubeconfig};
 use crate::store::files;
 
@@ -33,6 +34,9 @@ pub(in crate::cli) struct Backup {
     /// The kubeconfig of the server; its user must be in the group system:masters
     #[arg(long, value_name = "FILE", env = "KUBECONFIG", default_value_os_t = kubeconfig::default_path())]
     kubeconfig: PathBuf,
+
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 #[derive(Debug, clap::Args)]
@@ -58,15 +62,9 @@ pub(in crate::cli) struct Restore {
     /// Go on at a revision 2^32 higher, and without history, so that clients list anew
     #[arg(long)]
     bump_revisions: bool,
-}
 
-fn bar(len: Option<u64>, what: &'static str) -> ProgressBar {
-    let bar = ProgressBar::new(len.unwrap_or(0)).with_style(
-        ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left")
-            .expect("the template is a constant"),
-    );
-    bar.set_message(what);
-    bar
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 /// Standard input or output.
@@ -84,7 +82,7 @@ pub(super) fn back_up(arguments: &Backup) -> Result<(), Failure> {
     if is_standard(&arguments.output) {
         let output = &mut io::stdout().lock();
         return runtime
-            .block_on(download(&client, output, &arguments.output))
+            .block_on(download(&client, output, &arguments.output, arguments.quiet))
             .map(|_| ());
     }
     let output = &arguments.output;
@@ -95,20 +93,22 @@ pub(super) fn back_up(arguments: &Backup) -> Result<(), Failure> {
         _ => Failure::io("create", output, &error),
     })?;
     let taken = runtime
-        .block_on(download(&client, &mut file, output))
+        .block_on(download(&client, &mut file, output, arguments.quiet))
         .and_then(|taken| {
             file.sync_all().map_err(failed("sync"))?;
             Ok(taken)
         })
         // Half a backup is none.
         .inspect_err(|_| drop(fs::remove_file(output)))?;
-    eprintln!(
-        "revision {}, {}, in {}: {}",
-        taken.revision,
-        HumanBytes(taken.bytes),
-        HumanDuration(started.elapsed()),
-        output.display()
-    );
+    if !arguments.quiet.is_quiet() {
+        eprintln!(
+            "revision {}, {}, in {}: {}",
+            taken.revision,
+            HumanBytes(taken.bytes),
+            HumanDuration(started.elapsed()),
+            output.display()
+        );
+    }
     Ok(())
 }
 
@@ -122,11 +122,11 @@ struct Taken {
     bytes: u64,
 }
 
-async fn download(client: &Client, output: &mut impl Write, path: &Path) -> Result<Taken, Failure> {
+async fn download(client: &Client, output: &mut impl Write, path: &Path, quiet: Quiet) -> Result<Taken, Failure> {
     let Download { mut body, headers, len } = client.download(PATH).await?;
     let revision = headers.get(REVISION).and_then(|value| value.to_str().ok());
     let revision = revision.unwrap_or("unknown").to_owned();
-    let bar = bar(len, "backup");
+    let bar: ProgressBar = quiet.bytes(len, "backup");
     let mut bytes = 0;
     while let Some(data) = body.next().await? {
         output
@@ -165,10 +165,10 @@ pub(super) fn restore(arguments: &Restore) -> Result<(), Failure> {
         let len = file.metadata().map(|metadata| metadata.len()).ok();
         (Box::new(file), len)
     };
-    let bar = bar(len, "restore");
+    let bar = arguments.quiet.bytes(len, "restore");
     unpack(bar.wrap_read(input), unfinished.path(), &arguments.file)?;
     bar.finish_and_clear();
-    verify::run(&Directory::open(unfinished.path())?)?;
+    verify::run(&Directory::open(unfinished.path())?, arguments.quiet)?;
     if arguments.bump_revisions {
         bump(&unfinished.path().join(files::MANIFEST))?;
     }

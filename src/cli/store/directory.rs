@@ -73,11 +73,7 @@ impl Directory {
             path.to_owned()
         };
         let disk = RealDisk::read_only(&path).map_err(|error| Failure::io("read", &path, &error))?;
-        let lock = disk.lock().map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Failure::new(Exit::InUse, format!("{} is in use by a server", path.display()))
-                .advise("stop the server first, or look into a copy of the directory"),
-            _ => Failure::io("lock", &path, &error),
-        })?;
+        let lock = disk.lock().map_err(|error| lock_failed(&path, &error))?;
         let file = path.join(files::MANIFEST);
         let bytes = fs::read(&file).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Failure::new(Exit::Failure, format!("there is no store in {}", path.display()))
@@ -295,6 +291,15 @@ impl Log {
     }
 }
 
+/// The failure of taking the lock of the store at `path`.
+pub(super) fn lock_failed(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Failure::new(Exit::InUse, format!("{} is in use by a server", path.display()))
+            .advise("stop the server first, or look into a copy of the directory"),
+        _ => Failure::io("lock", path, error),
+    }
+}
+
 /// The failure for bytes that are not what was written, or that are newer than this program.
 pub(super) fn damaged(file: &Path, error: &FormatError) -> Failure {
     let FormatError { offset, reason } = error;
@@ -302,6 +307,6 @@ pub(super) fn damaged(file: &Path, error: &FormatError) -> Failure {
         Reason::NewerFormat { .. } => Failure::new(Exit::NewerFormat, format!("{}: {reason}", file.display()))
             .advise("use the flatkube that wrote it, or a newer one"),
         _ => Failure::new(Exit::Damaged, format!("{}: offset {offset}: {reason}", file.display()))
-            .advise("see all damage with 'flatkube store verify', and restore the directory from a copy"),
+            .advise("see what can be mended with 'flatkube store verify --repair --dry-run', or restore a backup"),
     }
 }

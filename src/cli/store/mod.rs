@@ -4,12 +4,14 @@ mod backup;
 mod directory;
 mod export;
 mod inspect;
+mod repair;
 mod stats;
 mod verify;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use super::progress::Quiet;
 use super::{Exit, Failure};
 use directory::Directory as Opened;
 
@@ -17,19 +19,14 @@ use directory::Directory as Opened;
 #[derive(Debug, clap::Subcommand)]
 #[command(
     long_about = "Tools for the data of a server. backup asks a running one. The others look at the files of a stopped \
-        one: they change nothing, and refuse a directory that a server is using, because what they say about files in \
+        one: they change nothing unless they are told to, and refuse a directory that a server is using, because what they say about files in \
         motion would be wrong."
 )]
 pub(super) enum Command {
     /// Show a table of what is stored, by resource
     Stats(Stats),
-    /// Check every checksum and every archive
-    #[command(after_long_help = "\
-Examples:
-      flatkube store verify ./data && echo sound
-
-Exits with 6 on damage, after naming each damaged place as FILE: offset N: REASON.")]
-    Verify(Directory),
+    /// Check every checksum and every archive; repair what is damaged
+    Verify(Verify),
     /// Show one object: its record, its sidecar, and where it lies
     Inspect(Inspect),
     /// Write all objects as JSON lines
@@ -45,6 +42,51 @@ pub(super) struct Directory {
     /// The data directory of the server (or the store directory in it)
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "Checks every checksum and every archive of a stopped server's directory, and names each damaged place as FILE: \
+        offset N: REASON. Nothing is changed without --repair.\n\n\
+        With --repair, what is damaged is made whole from what else proves it: a shelf from the log, an index from its \
+        objects, a header from the manifest. Then revisions and history stay as they are. What cannot be had from anywhere is \
+        named, and given up only with --accept-loss: the rest goes on 2^32 revisions higher and without history, so that \
+        clients list again and none believes in what is lost. All files as they were are kept in DIR/aside-DATE (hard links, as \
+        far as the file system has them).",
+    after_long_help = "\
+Examples:
+      flatkube store verify ./data && echo sound
+
+  What would be done, and what would be lost:
+      flatkube store verify --repair --dry-run ./data
+
+  Mend, if nothing is lost by it:
+      flatkube store verify --repair ./data
+
+Exit codes:
+  0  sound, or repaired
+  3  written in a newer format: nothing was changed
+  4  a server is using it: nothing was changed
+  6  damaged; with --repair: it cannot be repaired, or not without a loss that was not accepted: nothing was changed"
+)]
+pub(super) struct Verify {
+    #[command(flatten)]
+    directory: Directory,
+
+    /// Repair what is damaged, if nothing is lost by it
+    #[arg(long)]
+    repair: bool,
+
+    /// Say what would be done, and what would be lost, and do nothing
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
+
+    /// Repair even if what is named as lost is lost by it
+    #[arg(long, requires = "repair")]
+    accept_loss: bool,
+
+    #[command(flatten)]
+    quiet: Quiet,
 }
 
 #[derive(Debug, clap::Args)]
@@ -93,7 +135,17 @@ pub(super) struct Export {
 pub(super) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Stats(arguments) => stats::run(&Opened::open(&arguments.directory.directory)?),
-        Command::Verify(arguments) => verify::run(&Opened::open(&arguments.directory)?),
+        Command::Verify(arguments) => {
+            let directory = &arguments.directory.directory;
+            if arguments.repair {
+                let permission = repair::Permission {
+                    dry_run: arguments.dry_run,
+                    accept_loss: arguments.accept_loss,
+                };
+                return repair::run(directory, &permission, arguments.quiet);
+            }
+            verify::run(&Opened::open(directory)?, arguments.quiet)
+        }
         Command::Inspect(arguments) => inspect::run(
             &Opened::open(&arguments.directory.directory)?,
             &arguments.resource,

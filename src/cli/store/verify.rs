@@ -13,6 +13,7 @@ use flatkube_format::{FormatError, Reason};
 use indicatif::{HumanBytes, HumanCount};
 
 use super::directory::Directory;
+use crate::cli::progress::Quiet;
 use crate::cli::{Exit, Failure};
 use crate::store::files;
 
@@ -41,12 +42,21 @@ impl Findings {
     }
 }
 
-pub(super) fn run(directory: &Directory) -> Result<(), Failure> {
+pub(super) fn run(directory: &Directory, quiet: Quiet) -> Result<(), Failure> {
     let started = Instant::now();
     let manifest = directory.manifest();
     let mut findings = Findings::default();
+    let segments = manifest.segments.iter().map(|segment| files::segment(segment.number));
+    let parts = manifest.resources.iter().flat_map(|resource| &resource.parts);
+    let len_of = |name: String| std::fs::metadata(directory.file(&name)).map_or(0, |metadata| metadata.len());
+    let len = segments
+        .chain(parts.map(|part| files::part(part.file)))
+        .map(len_of)
+        .sum();
+    let bar = quiet.bytes(Some(len), "verify");
     for segment in &manifest.segments {
         verify_segment(directory, segment, &mut findings)?;
+        bar.set_position(findings.bytes);
     }
     for resource in &manifest.resources {
         let mut last_key: Option<&str> = None;
@@ -60,8 +70,10 @@ pub(super) fn run(directory: &Directory) -> Result<(), Failure> {
             }
             last_key = Some(&part.last_key);
             verify_part(directory, resource, part, &mut findings)?;
+            bar.set_position(findings.bytes);
         }
     }
+    bar.finish_and_clear();
     note_leftovers(directory)?;
     if findings.damaged > 0 {
         let places = if findings.damaged == 1 {
@@ -75,7 +87,12 @@ pub(super) fn run(directory: &Directory) -> Result<(), Failure> {
             Exit::Damaged
         };
         return Err(Failure::new(exit, format!("{} {places} damaged", findings.damaged))
-            .advise("restore the directory from a copy; nothing was changed"));
+            .advise(
+                "nothing was changed; see what can be mended with 'flatkube store verify --repair --dry-run', or restore a backup",
+            ));
+    }
+    if quiet.is_quiet() {
+        return Ok(());
     }
     let parts: usize = manifest.resources.iter().map(|resource| resource.parts.len()).sum();
     super::print(
