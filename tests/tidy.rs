@@ -86,7 +86,7 @@ fn sources(folder: &str) -> Vec<Source> {
 }
 
 fn all_sources() -> Vec<Source> {
-    let all: Vec<Source> = ["src", "format/src", "tests", "benches"]
+    let all: Vec<Source> = ["src", "format/src", "tests", "benches", "fuzz/src"]
         .into_iter()
         .flat_map(sources)
         .collect();

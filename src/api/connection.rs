@@ -152,7 +152,7 @@ async fn connection(socket: TcpStream, address: SocketAddr, transport: &Transpor
                 address,
                 certificate: None,
             });
-            serve(socket, builder(shared), peer, shared).await;
+            serve(socket, builder(&shared.limits), peer, &shared.api).await;
         }
         Transport::Tls(acceptor) => {
             let stopping = shared.api.reader.stopping.clone();
@@ -172,16 +172,16 @@ async fn connection(socket: TcpStream, address: SocketAddr, transport: &Transpor
                 })
             });
             let builder = match tls.alpn_protocol() {
-                Some(b"h2") => builder(shared).http2_only(),
-                _ => builder(shared).http1_only(),
+                Some(b"h2") => builder(&shared.limits).http2_only(),
+                _ => builder(&shared.limits).http1_only(),
             };
-            serve(stream, builder, Arc::new(Peer { address, certificate }), shared).await;
+            serve(stream, builder, Arc::new(Peer { address, certificate }), &shared.api).await;
         }
     }
 }
 
-fn builder(shared: &Shared) -> Builder<StreamExecutor> {
-    let limits = &shared.limits;
+/// How HTTP is spoken: either version, told apart by the first bytes.
+pub(super) fn builder(limits: &Limits) -> Builder<StreamExecutor> {
     let mut builder = Builder::new(StreamExecutor {
         patience: limits.patience,
     });
@@ -200,11 +200,12 @@ fn builder(shared: &Shared) -> Builder<StreamExecutor> {
     builder
 }
 
-async fn serve<S>(stream: S, builder: Builder<StreamExecutor>, peer: Arc<Peer>, shared: &Shared)
+/// Serves one connection until it ends.
+pub(super) async fn serve<S>(stream: S, builder: Builder<StreamExecutor>, peer: Arc<Peer>, api: &Arc<Api>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let api = shared.api.clone();
+    let api = api.clone();
     let stopping: Stopping = api.reader.stopping.clone();
     let service = hyper::service::service_fn(move |request| router::answer(api.clone(), peer.clone(), request));
     let connection = builder.serve_connection(TokioIo::new(stream), service);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[doc(hidden)]
+pub mod attack;
 pub(crate) mod backup;
 pub mod body;
 mod bootstrap;
@@ -48,6 +50,23 @@ pub struct Api {
 }
 
 impl Api {
+    /// An API that serves what `reader` reads.
+    ///
+    /// # Errors
+    /// When a stored Service cannot be read.
+    fn new(reader: read::Reader, tokens: Tokens, limits: Limits) -> Result<Self, String> {
+        let metrics = metrics::Metrics::new();
+        Ok(Self {
+            services: write::Services::open(&reader.store)?,
+            fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),
+            anonymous: Arc::new(User::anonymous()),
+            reader,
+            limits,
+            tokens,
+            metrics,
+        })
+    }
+
     /// Whether the store takes writes.
     fn store_is_open(&self) -> bool {
         !self.reader.stopping.is_stopping()

@@ -11,11 +11,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::connection::{self, Shared, Transport};
-use super::fairness::Fairness;
-use super::metrics::{self, Metrics};
+use super::metrics;
 use super::read::Reader;
 use super::{Api, Stopper, bootstrap, write};
-use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
+use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens};
 use crate::resources::KindArchiver;
 use crate::store::disk::RealDisk;
 use crate::store::{OpenError, Options, Store};
@@ -142,21 +141,13 @@ impl Server {
         bootstrap::run(&store, https).await?;
 
         let (stopper, stopping) = Stopper::new();
-        let metrics = Metrics::new();
-        let api = Arc::new(Api {
-            reader: Reader {
-                store: store.clone(),
-                stopping,
-                continue_key: pki.continue_key,
-                compress,
-            },
-            tokens,
-            services: write::Services::open(&store).map_err(StartError::Bootstrap)?,
-            anonymous: Arc::new(User::anonymous()),
-            fairness: Arc::new(Fairness::new(&limits, metrics.recorder())),
-            metrics,
-            limits: limits.clone(),
-        });
+        let reader = Reader {
+            store: store.clone(),
+            stopping,
+            continue_key: pki.continue_key,
+            compress,
+        };
+        let api = Arc::new(Api::new(reader, tokens, limits.clone()).map_err(StartError::Bootstrap)?);
         let (alive, drained) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             api: api.clone(),

@@ -77,7 +77,7 @@ proptest! {
         // offsets at or beyond the footer: one more thing to be refused
         bytes.extend_from_slice(&builder.encode(end as u32));
         change(&mut bytes, end + 12, &changes);
-        exercise::seal_footer(&mut bytes, end);
+        exercise::seal_footer(&mut bytes, end, &exercise::SEED);
         prop_assert!(!exercise::footer(&bytes, end, bytes.len() - end));
     }
 

@@ -273,27 +273,36 @@ fn crc(parts: &[&[u8]]) -> u32 {
     hasher.finalize()
 }
 
-fn seed_bytes() -> Vec<u8> {
-    [&SEED.store.to_le_bytes()[..], &SEED.segment.to_le_bytes()[..]].concat()
+fn seed_bytes(seed: &Seed) -> Vec<u8> {
+    [&seed.store.to_le_bytes()[..], &seed.segment.to_le_bytes()[..]].concat()
 }
 
 /// Makes the bytes a segment of [`SEED`] and gives right checksums to all that can be a record or a footer.
 pub(crate) fn seal_segment(bytes: &mut [u8]) {
+    seal_segment_of(bytes, &SEED, 1);
+}
+
+/// [`seal_segment`] for any segment.
+pub(crate) fn seal_segment_of(bytes: &mut [u8], seed: &Seed, first_revision: u64) {
     if bytes.len() < segment::HEADER_LEN {
         return;
     }
-    let header = segment::header(SEED.store, SEED.segment, 1);
+    let header = segment::header(seed.store, seed.segment, first_revision);
     bytes[..header.len()].copy_from_slice(&header);
     let (mut at, mut chain) = (header.len(), segment::header_crc(&header));
-    while seal_record(bytes, at, chain) {
+    while seal_record_of(bytes, at, chain, seed) {
         chain = u32_at(bytes, at + 92) as u32;
         at += u32_at(bytes, at + 8).max(16).next_multiple_of(16);
     }
-    seal_footer(bytes, at);
+    seal_footer(bytes, at, seed);
 }
 
 /// Gives the record at `at` right checksums.
 pub(crate) fn seal_record(bytes: &mut [u8], at: usize, previous_crc: u32) -> bool {
+    seal_record_of(bytes, at, previous_crc, &SEED)
+}
+
+fn seal_record_of(bytes: &mut [u8], at: usize, previous_crc: u32, seed: &Seed) -> bool {
     let Some(record) = bytes.get_mut(at..) else {
         return false;
     };
@@ -302,15 +311,15 @@ pub(crate) fn seal_record(bytes: &mut [u8], at: usize, previous_crc: u32) -> boo
         return false;
     }
     put(record, 84, previous_crc);
-    let payload = crc(&[&seed_bytes(), &previous_crc.to_le_bytes(), &record[96..len]]);
+    let payload = crc(&[&seed_bytes(seed), &previous_crc.to_le_bytes(), &record[96..len]]);
     put(record, 88, payload);
-    let header = crc(&[&seed_bytes(), &record[..92]]);
+    let header = crc(&[&seed_bytes(seed), &record[..92]]);
     put(record, 92, header);
     true
 }
 
 /// Gives the footer at `at` right checksums and its own offset.
-pub(crate) fn seal_footer(bytes: &mut [u8], at: usize) -> bool {
+pub(crate) fn seal_footer(bytes: &mut [u8], at: usize, seed: &Seed) -> bool {
     let Some(footer) = bytes.get_mut(at..) else {
         return false;
     };
@@ -319,9 +328,9 @@ pub(crate) fn seal_footer(bytes: &mut [u8], at: usize) -> bool {
         return false;
     }
     put(footer, 24, at as u32);
-    let body = crc(&[&seed_bytes(), &footer[64..len]]);
+    let body = crc(&[&seed_bytes(seed), &footer[64..len]]);
     put(footer, 56, body);
-    let head = crc(&[&seed_bytes(), &footer[..60]]);
+    let head = crc(&[&seed_bytes(seed), &footer[..60]]);
     put(footer, 60, head);
     true
 }

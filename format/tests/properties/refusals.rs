@@ -333,7 +333,7 @@ fn a_footer_at_another_place_or_out_of_order_does_not_open() {
     for (at, value, expected) in cases {
         let mut bytes = bytes(1024);
         bytes[at] = value;
-        assert!(exercise::seal_footer(&mut bytes, 1024));
+        assert!(exercise::seal_footer(&mut bytes, 1024, &exercise::SEED));
         assert_eq!(open(&bytes, 1024).unwrap_err(), expected, "edit at {at}");
     }
 }

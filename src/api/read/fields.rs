@@ -15,7 +15,7 @@ use crate::store::Requirement;
 ///
 /// # Errors
 /// The text that kube-apiserver answers a malformed or unsupported selector with (400 `BadRequest`).
-pub(super) fn parse(selector: &str, resource: &Resource) -> Result<Vec<Requirement>, String> {
+pub(in crate::api) fn parse(selector: &str, resource: &Resource) -> Result<Vec<Requirement>, String> {
     let mut terms = split_terms(selector);
     // Upstream looks at the terms in this order, which decides which of several errors is told.
     terms.sort_unstable();

@@ -16,7 +16,7 @@ use crate::store::Requirement;
 ///
 /// # Errors
 /// The text that kube-apiserver answers a malformed selector with (400 `BadRequest`).
-pub(super) fn parse(selector: &str) -> Result<Vec<Requirement>, String> {
+pub(in crate::api) fn parse(selector: &str) -> Result<Vec<Requirement>, String> {
     let tokens = Lexer::new(selector).tokens();
     let mut parser = Parser { tokens, position: 0 };
     parser.selector()

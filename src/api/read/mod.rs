@@ -31,10 +31,13 @@ use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode, header};
 
+pub(super) use fields::parse as field_selector;
 pub(super) use form::{Include, What};
 pub use get::{get, object_answer};
+pub(super) use labels::parse as label_selector;
 pub use list::{list, list_with_keys};
 pub(super) use table::{column_definitions, head as table_head};
+pub(super) use token::Position;
 pub use watch::watch;
 
 use super::Stopping;

@@ -25,16 +25,16 @@ const TOKEN_LEN_MAX: usize = 2048;
 
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Position {
+pub(in crate::api) struct Position {
     /// The revision that all pages show; `None` goes on in the current one (an inconsistent list).
-    pub(super) revision: Option<u64>,
+    pub(in crate::api) revision: Option<u64>,
     /// Key of the last object of the page before.
-    pub(super) after: String,
+    pub(in crate::api) after: String,
 }
 
 impl Position {
     /// The token for `resource` (storage name).
-    pub(super) fn to_token(&self, secret: &[u8; 32], resource: &str) -> String {
+    pub(in crate::api) fn to_token(&self, secret: &[u8; 32], resource: &str) -> String {
         let revision = self.revision.unwrap_or(0).to_le_bytes();
         let mac = authenticate(secret, resource, revision, &self.after);
         let mut bytes = Vec::with_capacity(HEAD_LEN + self.after.len());
@@ -46,7 +46,7 @@ impl Position {
     }
 
     /// Reads a token of `resource`; `None` for anything that this server did not issue for it.
-    pub(super) fn from_token(token: &str, secret: &[u8; 32], resource: &str) -> Option<Self> {
+    pub(in crate::api) fn from_token(token: &str, secret: &[u8; 32], resource: &str) -> Option<Self> {
         if token.len() > TOKEN_LEN_MAX {
             return None;
         }

@@ -1,0 +1,111 @@
+//! Ways in for tests that attack what otherwise only a socket leads to (`fuzz/`). No part of the interface.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::connection::{self, Limits};
+use super::path::{self, Route};
+use super::read::{Compress, Position, Reader, field_selector, label_selector};
+use super::router::Peer;
+use super::{Api, Stopper, bootstrap};
+use crate::auth::{Tokens, User};
+use crate::resources::Resource;
+use crate::store::{Requirement, Store};
+
+/// The secret that authenticates continue tokens here.
+const CONTINUE_KEY: [u8; 32] = [7; 32];
+/// Of both ends.
+const ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
+
+/// An API without listeners. Lives as long as it serves.
+#[derive(Debug)]
+pub struct Served {
+    api: Arc<Api>,
+    limits: Limits,
+    _stopper: Stopper,
+}
+
+impl Served {
+    /// Serves `store`.
+    ///
+    /// # Errors
+    /// When a stored Service cannot be read.
+    pub fn new(store: Arc<Store>, limits: Limits) -> Result<Self, String> {
+        let (stopper, stopping) = Stopper::new();
+        let reader = Reader {
+            store,
+            stopping,
+            continue_key: CONTINUE_KEY,
+            compress: Compress::Always,
+        };
+        let api = Arc::new(Api::new(reader, Tokens::default(), limits.clone())?);
+        Ok(Self {
+            api,
+            limits,
+            _stopper: stopper,
+        })
+    }
+
+    /// Answers what comes over `stream`, HTTP/1.1 or HTTP/2, until it ends. `user` is who a client certificate stands for;
+    /// `None` for a client without one.
+    pub async fn connection<S>(&self, stream: S, user: Option<User>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let peer = Arc::new(Peer {
+            address: ADDRESS.into(),
+            certificate: user.map(|user| Ok(Arc::new(user))),
+        });
+        connection::serve(stream, connection::builder(&self.limits), peer, &self.api).await;
+    }
+}
+
+/// Writes the objects that every server has.
+///
+/// # Errors
+/// When the store does not take them.
+pub async fn fill(store: &Arc<Store>) -> Result<(), String> {
+    bootstrap::run(store, ADDRESS.into())
+        .await
+        .map_err(|error| error.to_string())
+}
+
+/// The requirements of a label selector.
+///
+/// # Errors
+/// The message of a 400.
+pub fn labels(selector: &str) -> Result<Vec<Requirement>, String> {
+    label_selector(selector)
+}
+
+/// The requirements of a field selector on `resource`.
+///
+/// # Errors
+/// The message of a 400.
+pub fn fields(selector: &str, resource: &Resource) -> Result<Vec<Requirement>, String> {
+    field_selector(selector, resource)
+}
+
+/// A continue token of the storage resource: a list at `revision` goes on behind the key `after`.
+pub fn token(resource: &str, revision: Option<u64>, after: &str) -> String {
+    let after = after.to_owned();
+    Position { revision, after }.to_token(&CONTINUE_KEY, resource)
+}
+
+/// What [`token`] was made of; `None` for everything that it did not make.
+pub fn token_position(resource: &str, token: &str) -> Option<(Option<u64>, String)> {
+    let position = Position::from_token(token, &CONTINUE_KEY, resource)?;
+    Some((position.revision, position.after))
+}
+
+/// What a path names: a resource with its namespace, name and subresource. `None` for every other path.
+pub fn path(path: &str) -> Option<(&'static Resource, [Option<String>; 3])> {
+    match path::route(path) {
+        Route::Resource(target) => {
+            let subresource = target.subresource.map(|subresource| subresource.name.to_owned());
+            Some((target.resource, [target.namespace, target.name, subresource]))
+        }
+        _ => None,
+    }
+}
