@@ -49,7 +49,7 @@ fn every_target_is_built_for_the_fuzzer() {
 #[test]
 fn sound_directories_open() {
     let folder = seeds().join("data_directory");
-    for name in ["new", "killed", "shelved", "closed"] {
+    for name in ["new", "small", "killed", "shelved", "closed"] {
         let seed = attacks::directory_seed(name);
         if std::env::var_os("FLATKUBE_FUZZ_SEEDS").is_some() {
             fs::create_dir_all(&folder).expect("a folder");

@@ -328,6 +328,23 @@ pub fn directory_seed(name: &str) -> Vec<u8> {
     let disk = SimDisk::new();
     let is_failed = Arc::new(AtomicBool::new(false));
     let disk = match name {
+        "small" => {
+            let store = open(&disk, options(&is_failed)).expect("a new store");
+            let objects = objects();
+            for written::Object { resource, value } in [&objects[0], &objects[5]] {
+                let mut value = value.clone();
+                if let Some(metadata) = value["metadata"].as_object_mut() {
+                    metadata.remove("managedFields");
+                }
+                put(&store, resource, &value).expect("room");
+                if resource.plural == "configmaps" {
+                    store.maintain(true);
+                }
+            }
+            let killed = disk.after_kill();
+            drop(store);
+            killed
+        }
         "new" => {
             open(&disk, options(&is_failed)).expect("a new store").close();
             disk

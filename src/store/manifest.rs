@@ -104,7 +104,15 @@ pub(super) fn load(disk: &dyn Disk) -> Result<Option<Manifest>, OpenError> {
     let mut bytes = vec![0; len as usize];
     file.read_at(&mut bytes, 0).map_err(io("read it"))?;
     match Manifest::decode(&bytes) {
-        Ok(manifest) => Ok(Some(manifest)),
+        Ok(manifest) => match contradiction(&manifest) {
+            None => Ok(Some(manifest)),
+            Some(reason) => Err(Damaged {
+                file: path,
+                offset: 0,
+                reason: reason.into(),
+            }
+            .into()),
+        },
         Err(error) => match error.reason {
             Reason::NewerFormat { found, supported, .. } => Err(OpenError::NewerFormat {
                 file: path,
@@ -113,5 +121,82 @@ pub(super) fn load(disk: &dyn Disk) -> Result<Option<Manifest>, OpenError> {
             }),
             _ => Err(Damaged::of(&path, &error).into()),
         },
+    }
+}
+
+/// Revisions and numbers of files beyond this are nobody's: a write a nanosecond takes 146 years to get there. Below it,
+/// nothing that is added to one overflows.
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
+
+/// What no store writes into a manifest, whatever its checksums say.
+fn contradiction(manifest: &Manifest) -> Option<&'static str> {
+    let Manifest {
+        revision,
+        next_file,
+        segments,
+        resources,
+        ..
+    } = manifest;
+    let last_segment = segments.last().map_or(0, |segment| segment.number);
+    if [*revision, *next_file, last_segment]
+        .iter()
+        .any(|number| *number > NUMBER_MAX)
+    {
+        return Some("a number is beyond what any store reaches");
+    }
+    if segments
+        .iter()
+        .any(|segment| !(1..=NUMBER_MAX).contains(&segment.first_revision))
+    {
+        return Some("a segment begins with a revision that no write has");
+    }
+    // Later writes would be taken for shelved at the next start, and would be gone.
+    if resources
+        .iter()
+        .any(|resource| resource.shelved_revision.max(resource.floor) > *revision)
+    {
+        return Some("a resource is ahead of the store");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use flatkube_format::manifest::{ResourceEntry, SegmentEntry};
+
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_contradicts_itself_is_found_out() {
+        let sound = Manifest {
+            revision: 7,
+            next_file: 3,
+            segments: vec![SegmentEntry {
+                number: 1,
+                first_revision: 2,
+                sealed: None,
+            }],
+            resources: vec![ResourceEntry {
+                name: "pods".into(),
+                shelved_revision: 7,
+                floor: 7,
+                parts: Vec::new(),
+            }],
+            ..Manifest::default()
+        };
+        assert_eq!(contradiction(&sound), None);
+        let changes: [fn(&mut Manifest); 6] = [
+            |manifest| manifest.revision = NUMBER_MAX + 1,
+            |manifest| manifest.next_file = u64::MAX,
+            |manifest| manifest.segments[0].number = u64::MAX,
+            |manifest| manifest.segments[0].first_revision = 0,
+            |manifest| manifest.resources[0].shelved_revision = 8,
+            |manifest| manifest.resources[0].floor = 8,
+        ];
+        for change in changes {
+            let mut manifest = sound.clone();
+            change(&mut manifest);
+            assert!(contradiction(&manifest).is_some(), "{manifest:?}");
+        }
     }
 }

@@ -35,7 +35,7 @@ use super::engine::{Engine, remove};
 use super::error::{Damaged, OpenError};
 use super::files;
 use super::log::{Entry, EntryList, Log, RecordRef};
-use super::manifest::{ManifestFile, ReplaceError, is_no_space, load};
+use super::manifest::{ManifestFile, NUMBER_MAX, ReplaceError, is_no_space, load};
 use super::map::Map;
 use super::options::{Durability, Options};
 use super::planted::{Planted, is_planted};
@@ -166,6 +166,14 @@ impl Recovery {
             .iter()
             .filter_map(|segment| segment.seal_data())
             .fold(revision, |max, sealed| max.max(sealed.last_revision));
+        if revision > NUMBER_MAX {
+            return Err(Damaged {
+                file: disk.path(""),
+                offset: 0,
+                reason: format!("the log has the revision {revision}, which no store reaches"),
+            }
+            .into());
+        }
 
         // From here on the directory is changed.
         let mut next = self.manifest.clone();
