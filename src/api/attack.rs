@@ -23,7 +23,7 @@ const ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 pub struct Served {
     api: Arc<Api>,
     limits: Limits,
-    _stopper: Stopper,
+    stopper: Stopper,
 }
 
 impl Served {
@@ -40,11 +40,7 @@ impl Served {
             compress: Compress::Always,
         };
         let api = Arc::new(Api::new(reader, Tokens::default(), limits.clone())?);
-        Ok(Self {
-            api,
-            limits,
-            _stopper: stopper,
-        })
+        Ok(Self { api, limits, stopper })
     }
 
     /// Answers what comes over `stream`, HTTP/1.1 or HTTP/2, until it ends. `user` is who a client certificate stands for;
@@ -58,6 +54,11 @@ impl Served {
             certificate: user.map(|user| Ok(Arc::new(user))),
         });
         connection::serve(stream, connection::builder(&self.limits), peer, &self.api).await;
+    }
+
+    /// Says that the server ends.
+    pub fn stop(&self) {
+        self.stopper.stop();
     }
 }
 
