@@ -6,9 +6,10 @@ use super::FieldError;
 use super::edit::{default_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, condition, list, text};
-use super::names::{label, subdomain};
+use super::names::{label, qualified_name, subdomain};
 use super::row::Row;
-use super::validate::At;
+use super::storage_rules;
+use super::validate::{At, immutable};
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("apiservices.apiregistration.k8s.io")
@@ -31,17 +32,22 @@ pub(super) const KINDS: &[Kind] = &[
             });
             set_at(definition, "", "status", status);
         }),
-    Kind::new("leases.coordination.k8s.io").cells(|row| {
-        row.name().text_at("/spec/holderIdentity").age();
-    }),
+    Kind::new("leases.coordination.k8s.io")
+        .cells(|row| {
+            row.name().text_at("/spec/holderIdentity").age();
+        })
+        .validate(check_lease),
     Kind::new("mutatingadmissionpolicies.admissionregistration.k8s.io").cells(|row| policies(row, "/spec/mutations")),
     Kind::new("mutatingadmissionpolicybindings.admissionregistration.k8s.io").cells(policy_bindings),
     Kind::new("mutatingwebhookconfigurations.admissionregistration.k8s.io")
         .cells(webhooks)
         .validate(check_webhooks),
-    Kind::new("runtimeclasses.node.k8s.io").cells(|row| {
-        row.name().text_at("/handler").age();
-    }),
+    Kind::new("runtimeclasses.node.k8s.io")
+        .cells(|row| {
+            row.name().text_at("/handler").age();
+        })
+        .validate(storage_rules::runtime_class)
+        .validate_update(|old, new, _, errors| immutable(old, new, "handler", errors)),
     Kind::new("validatingadmissionpolicies.admissionregistration.k8s.io")
         .cells(|row| policies(row, "/spec/validations")),
     Kind::new("validatingadmissionpolicybindings.admissionregistration.k8s.io").cells(policy_bindings),
@@ -49,6 +55,22 @@ pub(super) const KINDS: &[Kind] = &[
         .cells(webhooks)
         .validate(check_webhooks),
 ];
+
+fn check_lease(lease: &Value, errors: &mut Vec<FieldError>) {
+    let spec = At::root(lease).get("spec");
+    let duration = spec.get("leaseDurationSeconds");
+    if duration.integer().is_some_and(|seconds| seconds <= 0) {
+        errors.push(duration.invalid("must be greater than 0"));
+    }
+    spec.get("leaseTransitions").not_negative(errors);
+    let (strategy, preferred) = (spec.get("strategy"), spec.get("preferredHolder"));
+    if !strategy.is_empty() {
+        strategy.check(qualified_name(strategy.text()), errors);
+    }
+    if !preferred.is_empty() && strategy.is_empty() {
+        errors.push(preferred.forbidden("may only be specified when `strategy` is defined"));
+    }
+}
 
 fn api_services(row: &mut Row<'_>) {
     let service = match (

@@ -36,6 +36,7 @@ mod refused;
 mod row;
 pub mod scale;
 mod storage;
+mod storage_rules;
 mod strategy;
 pub mod table;
 mod validate;

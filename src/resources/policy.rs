@@ -46,6 +46,7 @@ pub(super) const KINDS: &[Kind] = &[
                 .age()
                 .text_at("/preemptionPolicy");
         })
+        .validate_create(check_priority_class)
         .validate_update(|old, new, _, errors| {
             for field in ["value", "preemptionPolicy"] {
                 if old.get(field) != new.get(field) {
@@ -66,6 +67,35 @@ pub(super) const KINDS: &[Kind] = &[
         })
         .validate(check_priority_level),
 ];
+
+/// Highest priority of a class that is not the system's.
+const PRIORITY_MAX: i64 = 1_000_000_000;
+
+fn check_priority_class(class: &Value, errors: &mut Vec<FieldError>) {
+    let class = At::root(class);
+    let (name, value) = (class.get("metadata.name"), class.get("value"));
+    let number = value.integer().unwrap_or(0);
+    if name.text().starts_with("system-") {
+        let known = [
+            ("system-node-critical", 2_000_001_000),
+            ("system-cluster-critical", 2_000_000_000),
+        ];
+        let is_default = class.get("globalDefault").value.as_bool() == Some(true);
+        let wrong = match known.iter().find(|(known, _)| *known == name.text()) {
+            None => format!("{} is not a known system priority class", name.text()),
+            Some((known, wanted)) if *wanted != number => format!("value of {known} PriorityClass must be {wanted}"),
+            Some((known, _)) if is_default => format!("globalDefault of {known} PriorityClass must be false"),
+            Some(_) => return,
+        };
+        errors.push(name.forbidden(&format!(
+            "priority class names with 'system-' prefix are reserved for system use only. error: {wrong}"
+        )));
+    } else if number > PRIORITY_MAX {
+        errors.push(value.forbidden(&format!(
+            "maximum allowed value of a user defined priority is {PRIORITY_MAX}"
+        )));
+    }
+}
 
 fn autoscalers(row: &mut Row<'_>) {
     let scaler = row.object;

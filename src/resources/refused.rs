@@ -7,7 +7,10 @@ use crate::tree::Value;
 
 use super::{Context, Refusal, convert, find, prepare_create, prepare_update};
 
-const TABLES: &[(&str, &str)] = &[("networking", include_str!("testdata/refusals/networking.jsonl"))];
+const TABLES: &[(&str, &str)] = &[
+    ("networking", include_str!("testdata/refusals/networking.jsonl")),
+    ("storage", include_str!("testdata/refusals/storage.jsonl")),
+];
 
 #[test]
 fn causes_are_those_of_kube_apiserver() {

@@ -6,34 +6,46 @@ use super::edit::{default_at, items_mut};
 use super::kind::{Kind, name_and_age};
 use super::lookup::{count, list, map, present, text, texts};
 use super::row::Row;
+use super::storage_rules;
 use super::validate::immutable;
 
 pub(super) const KINDS: &[Kind] = &[
-    Kind::new("csidrivers.storage.k8s.io").cells(|row| {
-        let driver = row.object;
-        let unset = |texts: Vec<&str>| {
-            if texts.is_empty() {
-                "<unset>".to_owned()
-            } else {
-                texts.join(",")
+    Kind::new("csidrivers.storage.k8s.io")
+        .cells(|row| {
+            let driver = row.object;
+            let unset = |texts: Vec<&str>| {
+                if texts.is_empty() {
+                    "<unset>".to_owned()
+                } else {
+                    texts.join(",")
+                }
+            };
+            let audiences = list(driver, "/spec/tokenRequests")
+                .iter()
+                .map(|request| text(request, "/audience"));
+            row.name()
+                .boolean_at("/spec/attachRequired", true)
+                .boolean_at("/spec/podInfoOnMount", false)
+                .boolean_at("/spec/storageCapacity", false)
+                .text(unset(audiences.collect()))
+                .boolean_at("/spec/requiresRepublish", false)
+                .text(unset(texts(driver, "/spec/volumeLifecycleModes")))
+                .age();
+        })
+        .validate(storage_rules::driver)
+        .validate_update(|old, new, _, errors| {
+            for field in ["spec.attachRequired", "spec.volumeLifecycleModes"] {
+                immutable(old, new, field, errors);
             }
-        };
-        let audiences = list(driver, "/spec/tokenRequests")
-            .iter()
-            .map(|request| text(request, "/audience"));
-        row.name()
-            .boolean_at("/spec/attachRequired", true)
-            .boolean_at("/spec/podInfoOnMount", false)
-            .boolean_at("/spec/storageCapacity", false)
-            .text(unset(audiences.collect()))
-            .boolean_at("/spec/requiresRepublish", false)
-            .text(unset(texts(driver, "/spec/volumeLifecycleModes")))
-            .age();
-    }),
-    Kind::new("csinodes.storage.k8s.io").cells(|row| {
-        row.name().count_at("/spec/drivers").age();
-    }),
-    Kind::new("csistoragecapacities.storage.k8s.io"),
+        }),
+    Kind::new("csinodes.storage.k8s.io")
+        .cells(|row| {
+            row.name().count_at("/spec/drivers").age();
+        })
+        .validate(storage_rules::node),
+    Kind::new("csistoragecapacities.storage.k8s.io")
+        .validate(storage_rules::capacity)
+        .validate_update(|old, new, _, errors| storage_rules::capacity_change(old, new, errors)),
     Kind::new("deviceclasses.resource.k8s.io").cells(name_and_age),
     Kind::new("resourceclaims.resource.k8s.io")
         .cells(|row| {
@@ -53,23 +65,35 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     Kind::new("storageclasses.storage.k8s.io")
         .cells(storage_classes)
+        .validate(storage_rules::storage_class)
         .validate_update(|old, new, _, errors| {
             for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
                 immutable(old, new, field, errors);
             }
         }),
-    Kind::new("volumeattachments.storage.k8s.io").cells(|row| {
-        row.name()
-            .text_at("/spec/attacher")
-            .text_at("/spec/source/persistentVolumeName")
-            .text_at("/spec/nodeName")
-            .boolean_at("/status/attached", false)
-            .age();
-    }),
-    Kind::new("volumeattributesclasses.storage.k8s.io").cells(|row| {
-        let name = default_marked(row.object, &["storageclass.kubernetes.io/is-default-class"]);
-        row.text(name).text_at("/driverName").age();
-    }),
+    Kind::new("volumeattachments.storage.k8s.io")
+        .cells(|row| {
+            row.name()
+                .text_at("/spec/attacher")
+                .text_at("/spec/source/persistentVolumeName")
+                .text_at("/spec/nodeName")
+                .boolean_at("/status/attached", false)
+                .age();
+        })
+        .validate(storage_rules::attachment)
+        .validate_update(|old, new, _, errors| immutable(old, new, "spec", errors))
+        .validate_status(storage_rules::attachment_status),
+    Kind::new("volumeattributesclasses.storage.k8s.io")
+        .cells(|row| {
+            let name = default_marked(row.object, &["storageclass.kubernetes.io/is-default-class"]);
+            row.text(name).text_at("/driverName").age();
+        })
+        .validate(storage_rules::attributes_class)
+        .validate_update(|old, new, _, errors| {
+            for field in ["driverName", "parameters"] {
+                immutable(old, new, field, errors);
+            }
+        }),
 ];
 
 fn storage_classes(row: &mut Row<'_>) {
