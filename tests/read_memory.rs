@@ -118,6 +118,7 @@ fn a_body_holds_a_bounded_number_of_bytes_however_long_it_is() {
             stopping,
             continue_key: [3; 32],
             compress: Compress::default(),
+            notice: flatkube::api::read::Notice::default(),
         };
         for shelved in [false, true] {
             if shelved {

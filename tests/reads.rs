@@ -60,6 +60,7 @@ impl World {
             stopping,
             continue_key: [3; 32],
             compress: Compress::Always,
+            notice: flatkube::api::read::Notice::default(),
         };
         Self { reader, stopper }
     }

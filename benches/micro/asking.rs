@@ -29,6 +29,7 @@ impl Asking {
             stopping,
             continue_key: [1; 32],
             compress: Compress::default(),
+            notice: flatkube::api::read::Notice::default(),
         };
         Self {
             reader,

@@ -26,7 +26,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `pki` holds `ca.crt`, `admin.crt` and `admin.key`, as a data directory does.
+    /// `pki` holds `ca.crt`, `admin.crt` and `admin.key`, as a data directory does; with a token it is who asks, and the
+    /// certificate is not shown.
     pub(crate) fn new(url: &str, pki: Option<&Path>, token: Option<&str>) -> Result<Self, Failure> {
         let uri: Uri = url.parse()?;
         let authority = uri
@@ -37,7 +38,10 @@ impl Server {
             Some("http") => None,
             Some("https") => {
                 let pki = pki.ok_or_else(|| Failure::new("https needs --pki"))?;
-                Some(tokio_rustls::TlsConnector::from(Arc::new(client_tls(pki)?)))
+                Some(tokio_rustls::TlsConnector::from(Arc::new(client_tls(
+                    pki,
+                    token.is_none(),
+                )?)))
             }
             _ => return Err(Failure::new(format!("{url}: neither http:// nor https://"))),
         };
@@ -53,19 +57,23 @@ impl Server {
     }
 }
 
-fn client_tls(pki: &Path) -> Result<rustls::ClientConfig, Failure> {
+fn client_tls(pki: &Path, is_admin: bool) -> Result<rustls::ClientConfig, Failure> {
     let certificate = |name: &str| {
         CertificateDer::from_pem_file(pki.join(name))
             .map_err(|error| Failure::new(format!("{}/{name}: {error}", pki.display())))
     };
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate("ca.crt")?)?;
-    let key = PrivateKeyDer::from_pem_file(pki.join("admin.key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+    let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![certificate("admin.crt")?], key)?;
+        .with_root_certificates(roots);
+    let mut config = if is_admin {
+        let key = PrivateKeyDer::from_pem_file(pki.join("admin.key"))?;
+        config.with_client_auth_cert(vec![certificate("admin.crt")?], key)?
+    } else {
+        config.with_no_client_auth()
+    };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(config)
 }
@@ -140,7 +148,11 @@ impl Answer {
 
 impl Connection {
     pub(crate) async fn open(server: &Server) -> Result<Self, Failure> {
-        let socket = TcpStream::connect(&server.authority).await?;
+        Self::over(TcpStream::connect(&server.authority).await?, server).await
+    }
+
+    /// Over a socket that is connected to the server.
+    pub(crate) async fn over(socket: TcpStream, server: &Server) -> Result<Self, Failure> {
         socket.set_nodelay(true)?;
         let sender = if let Some(tls) = &server.tls {
             let host = server.uri.host().unwrap_or_default();

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::connection::{self, Limits};
+use super::connection::{self, Crowd, Limits};
 use super::path::{self, Route};
-use super::read::{Compress, Position, Reader, field_selector, label_selector};
-use super::router::Peer;
+use super::peer::Peer;
+use super::read::{Compress, Notice, Position, Reader, field_selector, label_selector};
 use super::{Api, Stopper, bootstrap};
 use crate::auth::{Tokens, User};
 use crate::resources::Resource;
@@ -38,6 +38,7 @@ impl Served {
             stopping,
             continue_key: CONTINUE_KEY,
             compress: Compress::Always,
+            notice: Notice::default(),
         };
         let api = Arc::new(Api::new(reader, Tokens::default(), limits.clone())?);
         Ok(Self { api, limits, stopper })
@@ -49,11 +50,10 @@ impl Served {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let peer = Arc::new(Peer {
-            address: ADDRESS.into(),
-            certificate: user.map(|user| Ok(Arc::new(user))),
-        });
-        connection::serve(stream, connection::builder(&self.limits), peer, &self.api).await;
+        let peer = Arc::new(Peer::new(ADDRESS.into(), user.map(|user| Ok(Arc::new(user)))));
+        let crowd = Crowd::new(self.limits.connections);
+        let builder = connection::builder(&self.limits, &crowd);
+        connection::serve(stream, builder, peer, &self.api, &crowd).await;
     }
 
     /// Says that the server ends.

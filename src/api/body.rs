@@ -25,7 +25,7 @@ pub enum BodyError {
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopping,
-    /// The history that the answer is made from was discarded meanwhile.
+    /// The state that the answer shows was replaced long ago, and too much of the disk is kept for it.
     #[error("the revision is no longer retained")]
     Expired,
     /// Anything else; the text says what.

@@ -10,11 +10,12 @@ use rustls::ServerConfig as TlsConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::Api;
-use super::router::{self, Peer};
+use super::peer::{Addresses, Clock, Peer, Stay, Verdict};
+use super::router;
 use super::stopping::Stopping;
 use super::stream::{Patient, StreamExecutor};
 use crate::auth::{ClientCertificates, Pki};
@@ -23,8 +24,12 @@ use crate::auth::{ClientCertificates, Pki};
 /// memory, a descriptor or a task for ever.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at a time, over all listeners; more wait in the kernel's queue.
+    /// Connections at a time, over all listeners; more wait in the kernel's queue. The server takes fewer where the
+    /// process may not have so many descriptors.
     pub connections: usize,
+    /// The share of them that one address may have, in percent. Half: whoever stands behind one address, be it a proxy or
+    /// the whole of a small cluster, has room, and no single machine keeps all others out.
+    pub connections_per_address_percent: usize,
     /// For a TLS handshake to complete.
     pub handshake: Duration,
     /// For a request's head to arrive, also on an idle HTTP/1.1 connection.
@@ -33,8 +38,10 @@ pub struct Limits {
     pub body: Duration,
     /// How long a body above 32 KiB may take for nothing; then 64 KiB have to have come for each second more.
     pub body_grace: Duration,
-    /// How long data may wait for a client that takes none of it.
+    /// For a client to take 64 KiB of the data that waits for it (or all of it).
     pub patience: Duration,
+    /// How long a connection may have no request open (kube-apiserver's `IdleTimeout`; over HTTP/1.1 `head` ends it first).
+    pub idle: Duration,
     /// For requests in flight to finish when the server stops.
     pub drain: Duration,
     /// Size of a request's head, bytes.
@@ -58,11 +65,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 32_768,
+            connections_per_address_percent: 50,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(32),
             body: Duration::from_mins(1),
             body_grace: Duration::from_secs(5),
             patience: Duration::from_mins(1),
+            idle: Duration::from_secs(90),
             drain: Duration::from_secs(10),
             head_bytes: 64 * 1024,
             streams: 250,
@@ -75,14 +84,69 @@ impl Default for Limits {
     }
 }
 
+/// When fewer than one in so many connections are free, clients that ask nothing get a fraction of their time: the places
+/// are for those that do.
+const CROWDED_PART: usize = 4;
+/// That fraction.
+const CROWDED_HASTE: u32 = 8;
+
+/// Bytes of request bodies that a client may send before the server has read what came first.
+const REQUEST_WINDOW: u32 = 1024 * 1024;
+
 /// What accept loops share.
 pub(super) struct Shared {
     pub api: Arc<Api>,
     pub certificates: ClientCertificates,
     pub limits: Limits,
-    pub connections: Arc<Semaphore>,
+    pub crowd: Crowd,
+    pub addresses: Arc<Addresses>,
     /// Every connection holds a clone; when all are gone, the server has drained.
     pub alive: mpsc::Sender<()>,
+}
+
+impl Shared {
+    /// `alive` is cloned for every connection.
+    pub(super) fn new(
+        api: Arc<Api>,
+        certificates: ClientCertificates,
+        limits: Limits,
+        alive: mpsc::Sender<()>,
+    ) -> Arc<Self> {
+        let share = limits.connections * limits.connections_per_address_percent / 100;
+        Arc::new(Self {
+            api,
+            certificates,
+            crowd: Crowd::new(limits.connections),
+            addresses: Arc::new(Addresses::new(share.max(1))),
+            limits,
+            alive,
+        })
+    }
+}
+
+/// How many places for connections are taken.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    free: Arc<Semaphore>,
+    places: usize,
+}
+
+impl Crowd {
+    pub(super) fn new(places: usize) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(places)),
+            places,
+        }
+    }
+
+    /// `duration`, or a fraction of it while few connections are free.
+    fn hurried(&self, duration: Duration) -> Duration {
+        if self.free.available_permits() < self.places / CROWDED_PART {
+            duration / CROWDED_HASTE
+        } else {
+            duration
+        }
+    }
 }
 
 /// How connections of a listener are read.
@@ -113,7 +177,7 @@ pub(super) async fn accept(listener: TcpListener, transport: Transport, shared: 
         let permit = tokio::select! {
             biased;
             () = stopping.stopped() => return,
-            permit = shared.connections.clone().acquire_owned() => permit,
+            permit = shared.crowd.free.clone().acquire_owned() => permit,
         };
         let accepted = tokio::select! {
             biased;
@@ -134,9 +198,13 @@ pub(super) async fn accept(listener: TcpListener, transport: Transport, shared: 
         ) else {
             return;
         };
+        let Some(counted) = shared.addresses.count(address.ip()) else {
+            metrics::counter!("flatkube_connections_refused_total").increment(1);
+            continue;
+        };
         let (transport, shared) = (transport.clone(), shared.clone());
         tokio::spawn(async move {
-            let _permit = permit;
+            let _places = (permit, counted);
             let _alive = shared.alive.clone();
             connection(socket, address, &transport, &shared).await;
         });
@@ -148,17 +216,21 @@ async fn connection(socket: TcpStream, address: SocketAddr, transport: &Transpor
     let socket = Patient::new(socket, shared.limits.patience);
     match transport {
         Transport::Plain => {
-            let peer = Arc::new(Peer {
-                address,
-                certificate: None,
-            });
-            serve(socket, builder(&shared.limits), peer, &shared.api).await;
+            let peer = Arc::new(Peer::new(address, None));
+            serve(
+                socket,
+                builder(&shared.limits, &shared.crowd),
+                peer,
+                &shared.api,
+                &shared.crowd,
+            )
+            .await;
         }
         Transport::Tls(acceptor) => {
             let stopping = shared.api.reader.stopping.clone();
             let handshake = tokio::select! {
                 () = stopping.stopped() => return,
-                handshake = timeout(shared.limits.handshake, acceptor.accept(socket)) => handshake,
+                handshake = timeout(shared.crowd.hurried(shared.limits.handshake), acceptor.accept(socket)) => handshake,
             };
             let stream = match handshake {
                 Ok(Ok(stream)) => stream,
@@ -172,50 +244,91 @@ async fn connection(socket: TcpStream, address: SocketAddr, transport: &Transpor
                 })
             });
             let builder = match tls.alpn_protocol() {
-                Some(b"h2") => builder(&shared.limits).http2_only(),
-                _ => builder(&shared.limits).http1_only(),
+                Some(b"h2") => builder(&shared.limits, &shared.crowd).http2_only(),
+                _ => builder(&shared.limits, &shared.crowd).http1_only(),
             };
-            serve(stream, builder, Arc::new(Peer { address, certificate }), &shared.api).await;
+            let peer = Arc::new(Peer::new(address, certificate));
+            serve(stream, builder, peer, &shared.api, &shared.crowd).await;
         }
     }
 }
 
 /// How HTTP is spoken: either version, told apart by the first bytes.
-pub(super) fn builder(limits: &Limits) -> Builder<StreamExecutor> {
+pub(super) fn builder(limits: &Limits, crowd: &Crowd) -> Builder<StreamExecutor> {
     let mut builder = Builder::new(StreamExecutor {
         patience: limits.patience,
     });
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.head)
+        .header_read_timeout(crowd.hurried(limits.head))
         .max_buf_size(limits.head_bytes as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
+        // h2 takes at most a quarter more CONTINUATION frames than a list of this size needs, ends a connection whose
+        // list grows to four times as much, and answers 431 in between.
         .max_header_list_size(limits.head_bytes)
         .max_concurrent_streams(limits.streams)
+        // Rapid reset (CVE-2023-44487): streams that were reset before hyper took them from h2. A stream that it did take
+        // ends with its task, and its request is dropped with it. h2's default, said here because it is relied on.
+        .max_pending_accept_reset_streams(20)
+        // Streams that h2 itself resets for what the client did wrong (CVE-2025-8671), in a connection's life: its default
+        // is 1,024; no client of ours makes one.
+        .max_local_error_reset_streams(100)
+        // What a client may send of bodies before they are read. Bodies have 3 MiB at most, and one that is not read
+        // holds no more than its stream's window. Also the defaults of hyper: 1 MiB for a connection's streams together.
+        .initial_stream_window_size(REQUEST_WINDOW)
+        .initial_connection_window_size(REQUEST_WINDOW)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     builder
 }
 
 /// Serves one connection until it ends.
-pub(super) async fn serve<S>(stream: S, builder: Builder<StreamExecutor>, peer: Arc<Peer>, api: &Arc<Api>)
-where
+pub(super) async fn serve<S>(
+    stream: S,
+    builder: Builder<StreamExecutor>,
+    peer: Arc<Peer>,
+    api: &Arc<Api>,
+    crowd: &Crowd,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let api = api.clone();
     let stopping: Stopping = api.reader.stopping.clone();
-    let service = hyper::service::service_fn(move |request| router::answer(api.clone(), peer.clone(), request));
+    let (asked, answers) = (peer.clone(), api.clone());
+    let service = hyper::service::service_fn(move |request| router::answer(answers.clone(), asked.clone(), request));
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        () = stopping.stopped() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let limits = &api.limits;
+    let mut clock = Clock::new(Instant::now());
+    let mut is_ending = false;
+    let ended = loop {
+        // Often enough that nothing lasts half as long again as it may.
+        let shortest = limits.patience.min(crowd.hurried(limits.head.min(limits.idle)));
+        let look = sleep(shortest / 2);
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            () = stopping.stopped(), if !is_ending => {
+                is_ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = look => {
+                let stay = Stay {
+                    first: crowd.hurried(limits.head),
+                    idle: crowd.hurried(limits.idle),
+                    patience: limits.patience,
+                };
+                match clock.look(&peer, stay, Instant::now()) {
+                    Verdict::Keep => {}
+                    Verdict::Dismiss => connection.as_mut().graceful_shutdown(),
+                    Verdict::End(why) => {
+                        metrics::counter!("flatkube_connections_ended_total", "reason" => why).increment(1);
+                        return tracing::debug!(address = %peer.address, why, "connection ended");
+                    }
+                }
+            }
         }
     };
     if let Err(error) = ended {

@@ -44,6 +44,10 @@ const GAUGES: &[(&str, &str)] = &[
         "Bytes of shelf parts written since the start.",
     ),
     (
+        "flatkube_retired_bytes",
+        "Bytes of files that were removed and that slow readers still hold on the disk.",
+    ),
+    (
         "flatkube_followers_too_old",
         "Watches that were slower than the retained history.",
     ),
@@ -72,6 +76,27 @@ const GAUGES: &[(&str, &str)] = &[
     (
         ALLOCATOR_RETAINED,
         "Bytes that the allocator holds free, for later requests.",
+    ),
+];
+
+/// Counts of what bounds on clients did; kept where it happens.
+const COUNTERS: &[(&str, &str)] = &[
+    (
+        "flatkube_connections_ended_total",
+        "Connections that were ended because the client did nothing: silent (no request), idle (none open), slow (took no \
+         end of an answer).",
+    ),
+    (
+        "flatkube_connections_refused_total",
+        "Connections of addresses that had their share of connections already.",
+    ),
+    (
+        "flatkube_slow_clients_ended_total",
+        "Connections and streams whose client took less than 64 KiB a minute of what waited for it.",
+    ),
+    (
+        "flatkube_overstayed_answers_total",
+        "Answers that were broken off because files were kept on the disk for them.",
     ),
 ];
 
@@ -140,6 +165,9 @@ impl Metrics {
             (INFLIGHT, "Requests in flight by kind."),
         ] {
             recorder.describe_histogram(name.into(), None, text.into());
+        }
+        for (name, text) in COUNTERS {
+            recorder.describe_counter((*name).into(), None, (*text).into());
         }
         for (name, text) in GAUGES {
             recorder.describe_gauge((*name).into(), None, (*text).into());
@@ -280,6 +308,7 @@ impl Metrics {
             ("flatkube_log_syncs", stats.log_syncs),
             ("flatkube_shelvings", stats.shelvings),
             ("flatkube_shelved_bytes", stats.shelved_bytes),
+            ("flatkube_retired_bytes", stats.retired_bytes),
             ("flatkube_followers_too_old", stats.followers_too_old),
             ("flatkube_scrubs", stats.scrubs),
             ("flatkube_scrubbed_bytes", stats.scrubbed_bytes),

@@ -17,6 +17,7 @@ mod metrics;
 pub mod negotiate;
 mod openapi;
 mod path;
+mod peer;
 mod query;
 pub mod read;
 pub mod request;

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,6 +12,7 @@ use super::body::{Body, Response};
 use super::fairness::{Entrant, Gated};
 use super::negotiate::{self, Format, Transforms};
 use super::path::{self, Route, Target};
+use super::peer::Peer;
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
@@ -20,23 +20,16 @@ use super::{Api, backup, connect, discovery, health, openapi, read, version, wri
 use crate::auth::User;
 use crate::resources::Resource;
 
-/// The other end of a connection.
-#[derive(Debug)]
-pub(super) struct Peer {
-    pub address: SocketAddr,
-    /// Whom the client certificate stands for, if one was shown; `Err` if it is not to be believed.
-    pub certificate: Option<Result<Arc<User>, ()>>,
-}
-
 /// Answers one request. Never fails: every error is a Status.
 pub(super) async fn answer(
     api: Arc<Api>,
     peer: Arc<Peer>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Guarded>, Infallible> {
+    let open = peer.begin();
     let response = route(&api, &peer, request).await.unwrap_or_else(Status::into_response);
     let (head, body) = response.into_parts();
-    Ok(http::Response::from_parts(head, Guarded::new(body)))
+    Ok(http::Response::from_parts(head, Guarded::new(body, open)))
 }
 
 async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) -> Result<Response, Status> {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::connection::{self, Shared, Transport};
 use super::metrics;
-use super::read::Reader;
+use super::read::{Notice, Reader};
 use super::{Api, Stopper, bootstrap, write};
 use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens};
 use crate::resources::KindArchiver;
@@ -119,7 +119,10 @@ impl Server {
                 path: data_dir.clone(),
                 reason: error.to_string(),
             })?;
-        raise_descriptor_limit();
+        let limits = Limits {
+            connections: limits.connections.min(connections_max(raise_descriptor_limit())),
+            ..limits
+        };
         // The addresses first: a port that is taken is told before anything is made.
         let https_listener = listen(bind).await?;
         let http_listener = match http_bind {
@@ -146,16 +149,11 @@ impl Server {
             stopping,
             continue_key: pki.continue_key,
             compress,
+            notice: Notice::default(),
         };
         let api = Arc::new(Api::new(reader, tokens, limits.clone()).map_err(StartError::Bootstrap)?);
         let (alive, drained) = mpsc::channel(1);
-        let shared = Arc::new(Shared {
-            api: api.clone(),
-            certificates,
-            connections: Arc::new(Semaphore::new(limits.connections)),
-            limits,
-            alive,
-        });
+        let shared = Shared::new(api.clone(), certificates, limits, alive);
         let mut tasks = JoinSet::new();
         let mut http = None;
         if let (Some(listener), Some(address)) = (http_listener, http_bind) {
@@ -243,17 +241,27 @@ fn local_address(listener: &TcpListener, address: SocketAddr) -> Result<SocketAd
         .map_err(|source| StartError::Listen { address, source })
 }
 
-/// Descriptors bound how many watches there can be; take what the system allows without asking.
-fn raise_descriptor_limit() {
+/// Descriptors bound how many connections there can be: takes what the system allows without asking. Gives how many
+/// that is; `None` for no limit.
+fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
+    let maximum = getrlimit(Resource::Nofile).maximum;
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
+            current: maximum,
+            maximum,
         },
     );
+    getrlimit(Resource::Nofile).current
+}
+
+/// Connections that fit into so many descriptors. Without it, a flood of them would leave none for the store's files, and
+/// nothing could be written.
+fn connections_max(descriptors: Option<u64>) -> usize {
+    let own = |descriptors: u64| (descriptors / 4).clamp(32, 512);
+    let left = descriptors.map_or(u64::MAX, |descriptors| descriptors.saturating_sub(own(descriptors)));
+    usize::try_from(left).unwrap_or(usize::MAX).max(1)
 }
 
 async fn upkeep(api: Arc<Api>) {
@@ -265,6 +273,7 @@ async fn upkeep(api: Arc<Api>) {
             _ = ticks.tick() => {
                 api.metrics.upkeep();
                 api.fairness.upkeep();
+                api.reader.notice.give(api.reader.store.overstayed());
             }
         }
     }

@@ -16,14 +16,32 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Body, BodyError};
+use super::peer::{LastFrame, Open};
 
-/// A socket whose writes fail once the peer has taken nothing for `patience`, so that a connection to a client that
-/// does not read ends. Reads are left alone.
+/// Bytes that a client must take of what waits for it within its patience: a client that takes one byte a second, and so
+/// never nothing, would hold a connection, what waits for it, and the files behind that for days.
+pub(super) const TAKEN_MIN: usize = 64 * 1024;
+
+/// Reads of a connection, of some 8 KiB each, after which other tasks get their turn. (The runtime's own bound is 128: that
+/// is 100,000 of the smallest frames.)
+const READS_PER_TURN: u8 = 8;
+
+/// A socket whose writes fail once data has waited for `patience` and the peer took less than [`TAKEN_MIN`] of it, so that a
+/// connection to a client that does not read ends. And one that is read in turns: a client that always has more to say, in
+/// frames of a few bytes that each want an answer, does not keep a thread from others.
 pub(super) struct Patient<S> {
     inner: S,
     patience: Duration,
-    /// Runs while a write is waiting.
-    waiting: Option<Pin<Box<Sleep>>>,
+    /// Reads that were answered since the last one that was not.
+    reads: u8,
+    /// From a write that did not go out whole until everything is flushed.
+    waiting: Option<Box<Waiting>>,
+}
+
+struct Waiting {
+    until: Pin<Box<Sleep>>,
+    /// Bytes that were taken since it runs.
+    taken: usize,
 }
 
 impl<S> Patient<S> {
@@ -31,27 +49,63 @@ impl<S> Patient<S> {
         Self {
             inner,
             patience,
+            reads: 0,
             waiting: None,
         }
     }
 
-    fn judge<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Judges a write.
+    fn judge(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match result {
+            Poll::Ready(Ok(count)) => {
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.taken += count;
+                    if waiting.taken >= TAKEN_MIN {
+                        waiting.taken = 0;
+                        waiting.until.as_mut().reset(Instant::now() + self.patience);
+                    }
+                }
+                result
+            }
+            Poll::Ready(Err(_)) => result,
+            Poll::Pending => self.wait(cx),
+        }
+    }
+
+    /// The peer's turn: pending, or an error once it has had its time.
+    fn wait<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let patience = self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| {
+            Box::new(Waiting {
+                until: Box::pin(sleep_until(Instant::now() + patience)),
+                taken: 0,
+            })
+        });
+        ready!(waiting.until.as_mut().poll(cx));
+        metrics::counter!("flatkube_slow_clients_ended_total", "at" => "connection").increment(1);
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+    }
+
+    /// Judges a flush: when it is done, nothing waits.
+    fn judge_flush(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
         if result.is_ready() {
             self.waiting = None;
             return result;
         }
-        let patience = self.patience;
-        let waiting = self
-            .waiting
-            .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + patience)));
-        ready!(waiting.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+        self.wait(cx)
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        if self.reads == READS_PER_TURN {
+            self.reads = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let result = Pin::new(&mut self.inner).poll_read(cx, buf);
+        self.reads = if result.is_ready() { self.reads + 1 } else { 0 };
+        result
     }
 }
 
@@ -76,12 +130,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, result)
+        self.judge_flush(cx, result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.judge(cx, result)
+        self.judge_flush(cx, result)
     }
 }
 
@@ -150,16 +204,21 @@ impl<F: Future> Future for Watched<F> {
         if this.stalled.as_ref().is_none_or(|(stalled, _)| *stalled != frame) {
             *this.stalled = Some((frame, Box::pin(sleep_until(Instant::now() + *this.patience))));
         }
-        match this.stalled {
-            Some((_, patience)) => patience.as_mut().poll(cx),
-            None => Poll::Pending,
+        if let Some((_, patience)) = this.stalled {
+            ready!(patience.as_mut().poll(cx));
+            metrics::counter!("flatkube_slow_clients_ended_total", "at" => "stream").increment(1);
+            return Poll::Ready(());
         }
+        Poll::Pending
     }
 }
 
 /// Largest frame handed to an HTTP/2 stream, bytes. What hyper holds of a stream whose client does not read is at most
 /// two of them; slices that are larger are cut, which copies nothing.
 const STREAM_FRAME_MAX: usize = 64 * 1024;
+/// Largest slice that is handed to an HTTP/1.1 connection at one go, bytes. While it waits the body is not asked, so it is
+/// not told either that the files behind it must be given back.
+const HTTP1_SLICE_MAX: usize = 1024 * 1024;
 
 /// Bytes after which an HTTP/1.1 frame of a body that is made while it is sent takes no more slices: less than any chunk
 /// that is followed by another, so that a frame holds one of them. hyper writes a frame's slices by one `writev`.
@@ -178,6 +237,8 @@ pub(super) struct Slices {
     first: Bytes,
     rest: VecDeque<Bytes>,
     len: usize,
+    /// HTTP/2: this is the end of an answer.
+    last: Option<LastFrame>,
 }
 
 impl Slices {
@@ -228,8 +289,9 @@ impl Buf for Slices {
 /// waits.
 pub(super) struct Guarded {
     body: Body,
+    open: Open,
     stream: Option<Arc<StreamState>>,
-    /// HTTP/2: what is left of a slice that was cut.
+    /// What is left of a slice that was cut.
     rest: Bytes,
     /// HTTP/1.1: what came after slices that were sent first.
     held: Option<Result<Frame<Bytes>, BodyError>>,
@@ -237,9 +299,10 @@ pub(super) struct Guarded {
 
 impl Guarded {
     /// To be called in the task that serves the request.
-    pub(super) fn new(body: Body) -> Self {
+    pub(super) fn new(body: Body, open: Open) -> Self {
         Self {
             body,
+            open,
             stream: STREAM.try_with(Arc::clone).ok(),
             rest: Bytes::new(),
             held: None,
@@ -253,15 +316,22 @@ impl Guarded {
         let is_made = self.body.size_hint().exact().is_some();
         let len_max = if is_made { usize::MAX } else { FRAME_LEN_MAX };
         loop {
-            let next = match self.held.take() {
-                Some(held) => Poll::Ready(Some(held)),
-                None => Pin::new(&mut self.body).poll_frame(cx),
+            let next = if self.rest.is_empty() {
+                match self.held.take() {
+                    Some(held) => Poll::Ready(Some(held)),
+                    None => Pin::new(&mut self.body).poll_frame(cx),
+                }
+            } else {
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))))
             };
             let polled = match next {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => {
+                    Ok(mut data) => {
+                        if !is_made && data.len() > HTTP1_SLICE_MAX {
+                            self.rest = data.split_off(HTTP1_SLICE_MAX);
+                        }
                         slices.push(data);
-                        if !slices.is_full(len_max) && !self.body.is_end_stream() {
+                        if !slices.is_full(len_max) && !self.is_end_stream() {
                             continue;
                         }
                         return Poll::Ready(Some(Ok(Frame::data(slices))));
@@ -305,6 +375,9 @@ impl HttpBody for Guarded {
         }
         let mut data = Slices::default();
         data.push(this.rest.split_to(this.rest.len().min(STREAM_FRAME_MAX)));
+        if this.rest.is_empty() && this.body.is_end_stream() {
+            data.last = Some(this.open.last_frame());
+        }
         stream.frames.fetch_add(1, Ordering::Relaxed);
         stream.waiting.store(true, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(data))))
@@ -328,6 +401,11 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::api::peer::Peer;
+
+    fn open() -> Open {
+        Arc::new(Peer::new("127.0.0.1:1".parse().expect("an address"), None)).begin()
+    }
 
     #[tokio::test]
     async fn slices_that_are_ready_are_one_frame_and_bytes_stay_in_order() {
@@ -335,7 +413,7 @@ mod tests {
             .map(|n| Bytes::from(vec![n as u8; n % 7 * 1000]))
             .collect();
         let whole = parts.concat();
-        let mut body = Guarded::new(Body::parts(parts));
+        let mut body = Guarded::new(Body::parts(parts), open());
         let mut sent = Vec::new();
         let mut frames = 0;
         while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
@@ -377,7 +455,7 @@ mod tests {
                 })
             }
         }
-        let mut body = Guarded::new(Body::stream(Breaks(0)));
+        let mut body = Guarded::new(Body::stream(Breaks(0)), open());
         let mut next = || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
         let first = next()
             .expect("ready")
@@ -398,6 +476,44 @@ mod tests {
         let error = ours.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed().as_secs(), 60);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_always_has_more_to_say_is_read_in_turns() {
+        use tokio::io::AsyncReadExt as _;
+        let mut endless = Patient::new(tokio::io::repeat(1), Duration::from_mins(1));
+        let mut buffer = [0; 16];
+        for _ in 0..2 {
+            for _ in 0..READS_PER_TURN {
+                assert!(endless.read(&mut buffer).now_or_never().is_some());
+            }
+            assert!(endless.read(&mut buffer).now_or_never().is_none(), "others get no turn");
+        }
+    }
+
+    /// As a client that reads a byte a second: it never takes nothing, and would take a day for these bytes.
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_takes_next_to_nothing_fails_its_writer_and_one_that_takes_enough_does_not() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        for (bytes_a_second, outlives) in [(1, false), (TAKEN_MIN / 30, true)] {
+            let (ours, mut theirs) = tokio::io::duplex(4096);
+            let mut ours = Patient::new(ours, Duration::from_mins(1));
+            tokio::spawn(async move {
+                let mut buffer = vec![0; bytes_a_second];
+                let mut seconds = tokio::time::interval(Duration::from_secs(1));
+                loop {
+                    seconds.tick().await;
+                    if theirs.read_exact(&mut buffer).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            let begun = Instant::now();
+            let result = ours.write_all(&vec![0; 4 * TAKEN_MIN]).await;
+            assert_eq!(result.is_ok(), outlives, "{bytes_a_second} bytes a second: {result:?}");
+            let seconds = begun.elapsed().as_secs();
+            assert!(if outlives { seconds > 100 } else { seconds == 60 }, "{seconds} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]

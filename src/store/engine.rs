@@ -14,6 +14,7 @@ use super::manifest::ManifestFile;
 use super::options::Options;
 use super::queue::Queue;
 use super::recovery::floor_of_every_resource;
+use super::retired::Retired;
 use super::shelving::Signal;
 use super::view::View;
 
@@ -28,6 +29,7 @@ pub(super) struct Engine {
     pub(super) queue: Queue,
     pub(super) signal: Signal,
     pub(super) counters: Counters,
+    pub(super) retired: Retired,
     /// What readers get.
     published: ArcSwap<View>,
     /// What the next published view grows from.
@@ -92,6 +94,7 @@ impl Engine {
             disk,
             options,
             counters: Counters::default(),
+            retired: Retired::default(),
             published: ArcSwap::from_pointee(view.clone()),
             working: Mutex::new(view),
             reached,

@@ -50,6 +50,7 @@ mod recovery;
 pub mod repair;
 mod resource_view;
 mod retention;
+mod retired;
 mod rotate;
 mod scrub;
 mod segment;
@@ -211,6 +212,12 @@ impl Store {
         let mut listener = Listener::new(self.engine.reached.clone());
         let Some(before) = revision.checked_sub(1) else { return };
         std::future::poll_fn(|context| listener.poll_above(before, context)).await;
+    }
+
+    /// Readers keep files on the disk that the store has removed. When these have more than [`Options::history_bytes`]: the
+    /// moment such that they have no more once all reads that began before it are ended. O(such files).
+    pub fn overstayed(&self) -> Option<std::time::Instant> {
+        self.engine.retired.overstayed(self.engine.options.history_bytes)
     }
 
     /// Ends the store: nothing more is accepted, what is queued is committed, everything is synced and marked clean.

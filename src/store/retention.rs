@@ -2,7 +2,7 @@
 //!
 //! The oldest sealed segment goes when it is older than [`Options::history_age`] and the rest of the log still has
 //! [`Options::history_bytes_min`]; and whatever its age when the log has more than [`Options::history_bytes`]. A reader does
-//! not hold it: what it still reads stays mapped, but a follower behind it is told that it is too slow.
+//! not hold it: what it still reads stays mapped (`retired.rs`), but a follower behind it is told that it is too slow.
 //!
 //! A segment goes only when all its records are on shelves. With it goes the history of the resources that have records in
 //! it, up to the newest of these: that is their floor. History of other resources is untouched.
@@ -122,6 +122,7 @@ pub(super) fn retire(engine: &Engine) -> Result<(), ShelveError> {
     working.publish();
     drop(manifest);
     for segment in &old {
+        engine.retired.add(segment.map());
         let name = files::segment(segment.number().into());
         if let Err(error) = remove(&*engine.disk, &name) {
             tracing::warn!(%error, file = engine.disk.path(&name), "cannot remove a retired segment");

@@ -353,6 +353,10 @@ impl Shelver {
         working.publish();
         drop(manifest);
         self.frozen.remove(name);
+        let is_in_use = |part: &Part| entries.iter().any(|entry| entry.file == part.manifest_entry().file);
+        for part in resource.shelf.parts().iter().filter(|part| !is_in_use(part)) {
+            engine.retired.add(part.map());
+        }
 
         self.remove_replaced(&replaced, &entries);
         Counters::add(&engine.counters.shelvings, 1);

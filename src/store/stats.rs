@@ -26,6 +26,8 @@ pub struct Stats {
     pub shelvings: u64,
     /// Bytes of shelf parts written since the store was opened.
     pub shelved_bytes: u64,
+    /// Bytes of files that were removed and that readers still hold.
+    pub retired_bytes: u64,
     /// Followers that were too slow for the retention.
     pub followers_too_old: u64,
     /// Passes over all shelves and sealed segments since the store was opened.
@@ -92,6 +94,7 @@ impl Store {
             log_sync_nanoseconds: count(&counters.log_sync_nanoseconds),
             shelvings: count(&counters.shelvings),
             shelved_bytes: count(&counters.shelved_bytes),
+            retired_bytes: self.engine.retired.bytes(),
             followers_too_old: count(&counters.followers_too_old),
             scrubs: count(&counters.scrubs),
             scrubbed_bytes: count(&counters.scrubbed_bytes),

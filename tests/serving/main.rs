@@ -3,6 +3,7 @@
 mod client;
 mod ending;
 mod fairness;
+mod floods;
 mod identity;
 mod limits;
 mod writes;

@@ -4,6 +4,7 @@
 //! gathered by copying, long ones go out as the slices of mapped files that they are.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -24,17 +25,70 @@ const NEXT_LEN: usize = 32 * 1024;
 /// Most slices, and bytes in them, that an answer of known length is made of: a longer one is sent while it is made.
 const WAITING_SLICES_MAX: usize = 512;
 const WAITING_LEN_MAX: usize = 2 * 1024 * 1024;
-/// The first allocation for an answer, because most answers are small.
+/// The first allocation for an answer, because most answers are small; and the length of a chunk at its shortest.
 const FIRST_LEN: usize = 4 * 1024;
+
+/// Chunks, longer than [`FIRST_LEN`], that may be of full length at a time. When more wait for their clients, new ones are
+/// shorter, so that all together grow with the logarithm of their number: answers get slower, none is refused, and the
+/// memory of the process stays bounded.
+const FULL_CHUNKS_MAX: usize = 256;
+/// Chunks in the process that are being filled or wait for their clients. Memory is the process's, and so is this.
+static CHUNKS: AtomicUsize = AtomicUsize::new(0);
+
+/// A counted chunk.
+#[derive(Debug)]
+struct Place;
+
+impl Place {
+    fn take() -> Self {
+        CHUNKS.fetch_add(1, Ordering::Relaxed);
+        Place
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        CHUNKS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long a chunk may become when there are so many, and would be `len` bytes long if there were few.
+fn shortened(len: usize, chunks: usize) -> usize {
+    if chunks <= FULL_CHUNKS_MAX {
+        len
+    } else {
+        (len * FULL_CHUNKS_MAX / chunks).max(FIRST_LEN)
+    }
+}
+
+/// Whether many clients are slower than their answers: not the time to spend memory on any of them.
+pub(super) fn is_crowded() -> bool {
+    CHUNKS.load(Ordering::Relaxed) > FULL_CHUNKS_MAX
+}
+
+/// Bytes of a chunk that is counted while they live.
+struct CountedChunk {
+    bytes: Vec<u8>,
+    _place: Place,
+}
+
+impl AsRef<[u8]> for CountedChunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// Frames in the making. Holds about one chunk of copied bytes besides what was already cut off.
 #[derive(Debug)]
 pub(super) struct Chunks {
     slice_len_min: usize,
+    chunk_len_max: usize,
     chunk_len: usize,
     /// Bytes of all that was ever cut off.
     cut_len: usize,
     gathered: Vec<u8>,
+    /// Of `gathered`, when it is long.
+    place: Option<Place>,
     ready: VecDeque<Bytes>,
     ready_len: usize,
 }
@@ -54,17 +108,23 @@ impl Chunks {
     fn new(slice_len_min: usize, chunk_len: usize) -> Self {
         Self {
             slice_len_min,
+            chunk_len_max: chunk_len,
             chunk_len,
             cut_len: 0,
             gathered: Vec::new(),
+            place: None,
             ready: VecDeque::new(),
             ready_len: 0,
         }
     }
 
-    /// Whether so many bytes more fit into the chunk that is being filled (or there is none).
+    /// Whether so many bytes more fit into the chunk that is being filled, or into the next one if there is none.
     pub(super) fn has_room(&self, additional: usize) -> bool {
-        self.gathered.is_empty() || self.gathered.len() + additional <= self.chunk_len
+        let chunk_len = match self.place {
+            Some(_) => self.chunk_len,
+            None => shortened(self.chunk_len_max, CHUNKS.load(Ordering::Relaxed)),
+        };
+        self.gathered.len() + additional <= chunk_len
     }
 
     /// Whether a piece of that length is better given as a slice.
@@ -140,16 +200,25 @@ impl Chunks {
 
     /// Everything, as a body of known length.
     pub(super) fn into_body(mut self) -> Body {
-        if self.ready.is_empty() {
-            return Body::from(self.gathered);
-        }
+        let has_parts = !self.ready.is_empty();
         self.cut();
-        Body::parts(self.ready)
+        if has_parts {
+            Body::parts(self.ready)
+        } else {
+            Body::from(self.ready.pop_front().unwrap_or_default())
+        }
     }
 
     fn cut(&mut self) {
         if !self.gathered.is_empty() {
-            let chunk = Bytes::from(std::mem::take(&mut self.gathered));
+            let gathered = std::mem::take(&mut self.gathered);
+            let chunk = match self.place.take() {
+                Some(place) => Bytes::from_owner(CountedChunk {
+                    bytes: gathered,
+                    _place: place,
+                }),
+                None => Bytes::from(gathered),
+            };
             self.ready_len += chunk.len();
             self.cut_len += chunk.len();
             self.ready.push_back(chunk);
@@ -162,8 +231,12 @@ impl Chunks {
             self.cut();
         }
         let len = self.gathered.len();
+        if len + additional > FIRST_LEN && self.place.is_none() {
+            self.chunk_len = shortened(self.chunk_len_max, CHUNKS.load(Ordering::Relaxed));
+            self.place = Some(Place::take());
+        }
         let wanted = if !self.ready.is_empty() && len + additional <= NEXT_LEN {
-            NEXT_LEN
+            NEXT_LEN.min(self.chunk_len)
         } else if len == 0 && additional <= FIRST_LEN {
             FIRST_LEN
         } else {
@@ -198,6 +271,15 @@ mod tests {
         assert_eq!(parts[0], "abcd");
         assert_eq!(parts[1].as_ptr(), long.as_ptr());
         assert_eq!(parts[2], "e");
+    }
+
+    #[test]
+    fn many_chunks_that_wait_are_short_and_few_are_long() {
+        assert_eq!(shortened(CHUNK_LEN, 1), CHUNK_LEN);
+        assert_eq!(shortened(CHUNK_LEN, FULL_CHUNKS_MAX), CHUNK_LEN);
+        assert_eq!(shortened(CHUNK_LEN, 1_000_000), FIRST_LEN);
+        let all: usize = (0..20_000).map(|chunks| shortened(CHUNK_LEN, chunks)).sum();
+        assert!(all < 160 << 20, "{all} bytes in 20,000 chunks");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -17,8 +18,32 @@ pub(super) const GZIP_LEN_MIN: usize = 128 * 1024;
 /// Speed matters more than size on the networks that API servers stand in; upstream uses level 1 too.
 const LEVEL: u32 = 1;
 
+/// Most bodies that are compressed at a time: each holds some 300 KiB until its client has taken it.
+const BODIES_MAX: usize = 64;
+/// Bodies of the process that are being compressed.
+static BODIES: AtomicUsize = AtomicUsize::new(0);
+
+/// A place among [`BODIES_MAX`].
+pub(super) struct Place(());
+
+impl Place {
+    /// A place, if one is free; else the body goes out as it is.
+    pub(super) fn take() -> Option<Self> {
+        let more = |bodies: usize| (bodies < BODIES_MAX).then_some(bodies + 1);
+        let taken = BODIES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then_some(Self(()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        BODIES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// `body`, as one gzip member.
 pub(super) struct Gzip<B> {
+    _place: Place,
     body: B,
     /// A frame that is not wholly compressed yet: long slices are taken a chunk at a time.
     input: Bytes,
@@ -27,8 +52,9 @@ pub(super) struct Gzip<B> {
 }
 
 impl<B> Gzip<B> {
-    pub(super) fn new(body: B) -> Self {
+    pub(super) fn new(body: B, place: Place) -> Self {
         Self {
+            _place: place,
             body,
             input: Bytes::new(),
             encoder: Some(GzEncoder::new(Vec::new(), Compression::new(LEVEL))),
@@ -90,7 +116,7 @@ mod tests {
             .map(|n| Bytes::from(format!("{n} ").repeat(n * 40)))
             .collect();
         let plain: Vec<u8> = parts.concat();
-        let body = Gzip::new(crate::api::body::Body::parts(parts));
+        let body = Gzip::new(crate::api::body::Body::parts(parts), Place::take().unwrap());
         let compressed = body.collect().await.unwrap().to_bytes();
         assert!(compressed.len() < plain.len() / 2);
         let mut decoder = flate2::bufread::GzDecoder::new(&compressed[..]);
@@ -119,7 +145,7 @@ mod tests {
             }
         }
         assert!(matches!(
-            Gzip::new(Broken(false)).collect().await,
+            Gzip::new(Broken(false), Place::take().unwrap()).collect().await,
             Err(BodyError::Damaged(_))
         ));
     }

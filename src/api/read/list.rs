@@ -12,9 +12,10 @@ use http::{HeaderValue, StatusCode, header};
 use http_body::Frame;
 
 use super::Reader;
-use super::chunks::Chunks;
+use super::chunks::{self, Chunks};
 use super::form::{Form, Ready, What, now_s};
-use super::gzip::{GZIP_LEN_MIN, Gzip};
+use super::gzip::{self, GZIP_LEN_MIN, Gzip};
+use super::notice::Begun;
 use super::options::{ListOptions, Match};
 use super::state::{self, PastError};
 use super::token::Position;
@@ -48,9 +49,10 @@ const RUNS_KEPT_MAX: usize = 512;
 pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Status> {
     let options = ListOptions::parse(&info.query, info.resource, info.name.as_deref(), false)?;
     let form = Form::of_items(info)?;
+    let begun = reader.notice.begin();
     let start = start(reader, info, &options).await?;
     let page = page(reader, info, &options, &form, &start).map_err(Status::internal)?;
-    respond(reader, info, ListBody::new(form, page, start.view.revision()))
+    respond(reader, info, ListBody::new(form, page, start.view.revision(), begun))
 }
 
 /// Answers a list, and tells the keys in the store of exactly the objects in it, in their order: for deleting a collection.
@@ -60,6 +62,7 @@ pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Statu
 pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Response, Vec<String>), Status> {
     let options = ListOptions::parse(&info.query, info.resource, info.name.as_deref(), false)?;
     let form = Form::of_items(info)?;
+    let begun = reader.notice.begin();
     let start = start(reader, info, &options).await?;
     let page = page(reader, info, &options, &form, &start).map_err(Status::internal)?;
     let mut keys = Vec::new();
@@ -68,14 +71,14 @@ pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Resp
         keys.extend(run.objects().map(|object| object.key().to_owned()));
     }
     Ok((
-        respond(reader, info, ListBody::new(form, page, start.view.revision()))?,
+        respond(reader, info, ListBody::new(form, page, start.view.revision(), begun))?,
         keys,
     ))
 }
 
 /// Sends a body whole when it is small, as a stream when it is not.
 fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Response, Status> {
-    let gzip = info.answer.gzip && reader.compress.applies(info.loopback());
+    let gzip = info.answer.gzip && reader.compress.applies(info.loopback()) && !chunks::is_crowded();
     let filled = if gzip {
         body.fill(|chunks| chunks.len() < GZIP_LEN_MIN)
     } else {
@@ -85,14 +88,20 @@ fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Re
     if body.is_complete() && (!gzip || body.chunks.len() < GZIP_LEN_MIN) {
         return Ok(answer(StatusCode::OK, body.chunks.into_body()));
     }
-    if !gzip {
+    let Some(place) = gzip.then(gzip::Place::take).flatten() else {
         return Ok(answer(StatusCode::OK, Body::stream(body)));
-    }
-    let mut response = answer(StatusCode::OK, Body::stream(Gzip::new(body)));
+    };
+    let mut response = answer(StatusCode::OK, Body::stream(Gzip::new(body, place)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     Ok(response)
+}
+
+/// Breaks an answer off that got notice.
+pub(super) fn overstayed() -> BodyError {
+    metrics::counter!("flatkube_overstayed_answers_total").increment(1);
+    BodyError::Expired
 }
 
 /// Where a list begins.
@@ -352,10 +361,11 @@ struct ListBody {
     /// `None` once the tail was written.
     source: Option<Source>,
     first: bool,
+    begun: Begun,
 }
 
 impl ListBody {
-    fn new(form: Form, page: Page, revision: u64) -> Self {
+    fn new(form: Form, page: Page, revision: u64, begun: Begun) -> Self {
         // With the columns of a Table it is some 2 KiB long, without them it is short.
         let mut head = String::with_capacity(if matches!(form.what, What::Row(..)) {
             TABLE_HEAD_LEN
@@ -407,6 +417,7 @@ impl ListBody {
             form,
             source: Some(page.source),
             first: true,
+            begun,
         }
     }
 
@@ -422,6 +433,7 @@ impl ListBody {
             form,
             source: everything,
             first,
+            begun: _,
         } = self;
         let now_s = if let What::Row(..) = form.what { now_s() } else { 0 };
         while wants(chunks)
@@ -522,6 +534,9 @@ impl http_body::Body for ListBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.begun.has_overstayed() {
+            return Poll::Ready(Some(Err(overstayed())));
+        }
         if let Err(error) = self.fill(|chunks| !chunks.is_full()) {
             return Poll::Ready(Some(Err(error)));
         }

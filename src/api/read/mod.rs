@@ -11,6 +11,7 @@
 //! | `form`, `table` | how one object is written |
 //! | `get`, `list`, `watch` | the answers |
 //! | `chunks`, `gzip` | how bytes become frames |
+//! | `notice` | how long an answer may keep an old state |
 
 mod chunks;
 mod fields;
@@ -19,6 +20,7 @@ mod get;
 mod gzip;
 mod labels;
 mod list;
+mod notice;
 mod options;
 mod quote;
 mod state;
@@ -36,6 +38,7 @@ pub(super) use form::{Include, What};
 pub use get::{get, object_answer};
 pub(super) use labels::parse as label_selector;
 pub use list::{list, list_with_keys};
+pub use notice::Notice;
 pub(super) use table::{column_definitions, head as table_head};
 pub(super) use token::Position;
 pub use watch::watch;
@@ -55,6 +58,8 @@ pub struct Reader {
     pub continue_key: [u8; 32],
     /// Whose large bodies are compressed.
     pub compress: Compress,
+    /// Ends answers that keep too much of the past on the disk.
+    pub notice: Notice,
 }
 
 /// For which of the clients that take gzip large bodies are compressed.

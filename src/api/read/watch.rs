@@ -19,7 +19,8 @@ use tokio::time::{Instant, Sleep};
 use super::Reader;
 use super::chunks::Chunks;
 use super::form::{Form, What, now_s};
-use super::list::Source;
+use super::list::{Source, overstayed};
+use super::notice::Begun;
 use super::options::ListOptions;
 use super::{answer, state, table};
 use crate::api::Stopping;
@@ -54,6 +55,7 @@ pub async fn watch(reader: &Reader, info: &RequestInfo) -> Result<Response, Stat
     }
     let form = Form::of_one(info)?;
     let version = state::version(&options.resource_version)?;
+    let begun = reader.notice.begin();
     let begin = begin(reader, info, &options, version).await?;
     let now = Instant::now();
     let deadline = now + options.timeout.unwrap_or_else(default_life);
@@ -74,6 +76,7 @@ pub async fn watch(reader: &Reader, info: &RequestInfo) -> Result<Response, Stat
         signal: reader.stopping.clone(),
         stopping: Box::pin(async move { stopping.stopped().await }),
         waiting: None,
+        begun,
     };
     match begin {
         Begin::Initial { view, follower } => {
@@ -175,6 +178,8 @@ struct WatchBody {
     /// Whom timer and signal wake: as long as it is the same task and neither of them has anything to tell, they need not be
     /// asked again after each event.
     waiting: Option<Waker>,
+    /// Counts while there is a `source`: positions in the log keep no file.
+    begun: Begun,
 }
 
 impl WatchBody {
@@ -184,6 +189,9 @@ impl WatchBody {
         while let Some(source) = &mut self.source {
             if self.chunks.is_full() {
                 return Ok(true);
+            }
+            if self.begun.has_overstayed() {
+                return Err(overstayed());
             }
             match source.next()? {
                 Some(run) => {
