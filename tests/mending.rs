@@ -198,3 +198,61 @@ fn what_a_damaged_log_has_lost_is_named_and_given_up_only_when_told_to() {
         assert_eq!(again.status, 201, "it can be written again");
     });
 }
+
+#[test]
+fn a_server_is_compacted_while_it_runs_and_a_directory_while_none_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    written(&data, true);
+    let before = texts(&data);
+    let server = serve(&data);
+    let kubeconfig = text(&server.kubeconfig).to_owned();
+    let list = || async {
+        let mut client = Client::connect(server.http_address()).await.expect("it listens");
+        client.get(MAPS, "application/json").await.expect("an answer").json()
+    };
+    let (kept, let_go) = runtime().block_on(async {
+        let revision = list().await["metadata"]["resourceVersion"]
+            .as_str()
+            .expect("a revision")
+            .to_owned();
+        let old = format!("{MAPS}?resourceVersion=10&resourceVersionMatch=Exact");
+        let mut client = Client::connect(server.http_address()).await.expect("it listens");
+        let history = client.get(&old, "application/json").await.expect("an answer");
+        assert_eq!(history.status, 200, "{history:?}");
+        (revision, old)
+    });
+    let said = flatkube_ok(&["store", "compact", "--keep-history", "1h", "--kubeconfig", &kubeconfig]);
+    assert!(said.contains("log ") && said.contains("shelves "), "{said}");
+    let status = |path: String| {
+        let address = server.http_address();
+        runtime().block_on(async move {
+            let mut client = Client::connect(address).await.expect("it listens");
+            client.get(&path, "application/json").await.expect("an answer").status
+        })
+    };
+    assert_eq!(status(let_go.clone()), 200, "an hour was kept");
+    flatkube_ok(&["store", "compact", "--kubeconfig", &kubeconfig]);
+    assert_eq!(status(let_go), 410, "clients list anew");
+    let now = runtime().block_on(list());
+    assert_eq!(
+        now["metadata"]["resourceVersion"],
+        kept.as_str(),
+        "no revision is made by it"
+    );
+    assert_eq!(
+        flatkube(&["store", "compact", text(&data)]).status.code(),
+        Some(4),
+        "a server uses it"
+    );
+    assert!(server.end("TERM").status.success());
+
+    flatkube_ok(&["store", "compact", text(&data)]);
+    assert_eq!(texts(&data), before);
+    flatkube_ok(&["store", "verify", text(&data)]);
+    let segments = contents(&data.join("store"))
+        .into_iter()
+        .filter(|(path, _)| text(path).contains("segment-"));
+    let bytes: usize = segments.map(|(_, bytes)| bytes.len()).sum();
+    assert!(bytes <= 2 << 20, "the log has {bytes} bytes");
+}

@@ -7,6 +7,7 @@ pub mod attack;
 pub(crate) mod backup;
 pub mod body;
 mod bootstrap;
+pub(crate) mod compact;
 mod connect;
 mod connection;
 mod converted;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use percent_encoding::percent_decode_str;
 
-use super::backup;
+use super::{backup, compact};
 use crate::resources::{self, Resource, Subresource};
 
 /// What a path names.
@@ -30,6 +30,8 @@ pub(super) enum Route {
     Health(Health, Option<String>),
     /// `/flatkube/v1/backup`.
     Backup,
+    /// `/flatkube/v1/compact`.
+    Compact,
     /// `/metrics`.
     Metrics,
     /// `/openapi/v2`.
@@ -124,6 +126,7 @@ pub(super) fn route(path: &str) -> Route {
         Some("apis") => named(segments),
         Some("version") => leaf(segments, Route::Version),
         Some("flatkube") if trimmed == backup::PATH.trim_start_matches('/') => Route::Backup,
+        Some("flatkube") if trimmed == compact::PATH.trim_start_matches('/') => Route::Compact,
         Some("metrics") => leaf(segments, Route::Metrics),
         Some("healthz") => health(segments, Health::Healthz),
         Some("livez") => health(segments, Health::Livez),

@@ -16,7 +16,7 @@ use super::peer::Peer;
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
-use super::{Api, backup, connect, discovery, health, openapi, read, version, write, yaml};
+use super::{Api, backup, compact, connect, discovery, health, openapi, read, version, write, yaml};
 use crate::auth::User;
 use crate::resources::Resource;
 
@@ -71,6 +71,11 @@ async fn other(api: &Arc<Api>, user: &User, route: Route, head: http::request::P
     match route {
         Route::Version => get().map(|()| version::answer()),
         Route::Backup => get().and_then(|()| backup::answer(api, user)),
+        Route::Compact if head.method == Method::POST => {
+            let query = Query::new(head.uri.query().unwrap_or(""));
+            Box::pin(compact::answer(api, user, &query)).await
+        }
+        Route::Compact => Err(Status::method_not_allowed()),
         Route::Metrics => get().map(|()| api.metrics.answer(api)),
         Route::Root => get().map(|()| discovery::root()),
         Route::Versions => {

@@ -18,6 +18,9 @@ use serde::Deserialize;
 use super::kubeconfig::Connection;
 use super::{Exit, Failure};
 
+/// Tries of one request before it is given up.
+const TRIES_MAX: u32 = 6;
+
 /// A client of one API server. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct Client {
@@ -69,6 +72,11 @@ impl RequestError {
             RequestError::Refused { retry_after, .. } => *retry_after,
             RequestError::Unreachable { .. } => None,
         }
+    }
+
+    /// Whether the server answered with this code.
+    pub(super) fn is(&self, status: StatusCode) -> bool {
+        matches!(self, RequestError::Refused { code, .. } if *code == status)
     }
 
     /// Whether the object is there already.
@@ -205,6 +213,35 @@ impl Client {
         self.whole(response.into_body()).await
     }
 
+    /// [`Client::send`], again after a pause while the server is busy or the connection breaks. A write whose answer was lost may then
+    /// be refused because it was made.
+    pub(super) async fn send_patiently(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &'static str,
+        body: Bytes,
+    ) -> Result<Bytes, RequestError> {
+        let mut pause = Duration::from_millis(100);
+        let mut tries = 1;
+        loop {
+            match self.send(method.clone(), path, content_type, body.clone()).await {
+                Err(error) if error.is_transient() && tries < TRIES_MAX => {
+                    tokio::time::sleep(error.retry_after().unwrap_or(pause)).await;
+                    pause *= 2;
+                    tries += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// [`Client::get`], again after a pause while the server is busy or the connection breaks.
+    pub(super) async fn get_patiently<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
+        let body = self.send_patiently(Method::GET, path, JSON, Bytes::new()).await?;
+        self.parse(path, &body)
+    }
+
     /// Begins to read an answer that is too large to be held.
     pub(super) async fn download(&self, path: &str) -> Result<Download, RequestError> {
         let response = self.answer(Method::GET, path, JSON, Bytes::new()).await?;
@@ -281,7 +318,11 @@ impl Client {
     /// Reads an object or a list.
     pub(super) async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
         let body = self.send(Method::GET, path, JSON, Bytes::new()).await?;
-        serde_json::from_slice(&body).map_err(|error| RequestError::Unreachable {
+        self.parse(path, &body)
+    }
+
+    fn parse<T: serde::de::DeserializeOwned>(&self, path: &str, body: &[u8]) -> Result<T, RequestError> {
+        serde_json::from_slice(body).map_err(|error| RequestError::Unreachable {
             server: self.server.clone(),
             message: format!("the answer to GET {path} is not what the API promises: {error}"),
         })

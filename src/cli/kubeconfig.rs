@@ -152,19 +152,20 @@ struct Context {
 
 /// Reads the current context of the kubeconfig at `path`. Paths in it are relative to the file, as in client-go.
 pub(super) fn read(path: &Path) -> Result<Connection, Failure> {
+    read_context(path, None)
+}
+
+/// [`read`] of a context, or of the current one.
+pub(super) fn read_context(path: &Path, context: Option<&str>) -> Result<Connection, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure::io("read", path, &error))?;
     let wrong = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
     let file: File = serde_saphyr::from_str(&text).map_err(|error| wrong(format!("not a kubeconfig: {error}")))?;
-    let context = file
-        .contexts
-        .iter()
-        .find(|context| context.name == file.current_context)
-        .ok_or_else(|| {
-            wrong(format!(
-                "no context is named {:?}, the current one",
-                file.current_context
-            ))
-        })?;
+    let name = context.unwrap_or(&file.current_context);
+    let found = file.contexts.iter().find(|context| context.name == name);
+    let context = found.ok_or_else(|| {
+        let which = if context.is_none() { ", the current one" } else { "" };
+        wrong(format!("no context is named {name:?}{which}"))
+    })?;
     let cluster = file
         .clusters
         .iter()

@@ -177,6 +177,12 @@ mod tests {
             "flatkube store verify d --repair --accept-loss",
             "flatkube store inspect d pods default/web-0",
             "flatkube store export d",
+            "flatkube store export --from-kubeconfig k --context c --namespace n --output o",
+            "flatkube store compact",
+            "flatkube store compact d --keep-history 10m --quiet",
+            "flatkube store import",
+            "flatkube store import f --overwrite --dry-run --quiet",
+            "flatkube store import --from-kubeconfig k --from-context c --skip-existing --writers 4",
             "flatkube kubeconfig",
             "flatkube completions bash",
         ] {

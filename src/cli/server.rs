@@ -272,7 +272,7 @@ impl Signals {
 }
 
 /// What a person reads when the server does not start.
-fn explain(error: StartError) -> Failure {
+pub(super) fn explain(error: StartError) -> Failure {
     match error {
         StartError::Listen { address, source } => {
             let failure = Failure::new(Exit::of_io(&source), format!("cannot listen on {address}: {source}"));

@@ -126,6 +126,7 @@ impl Committer {
                 .take(self.engine.options.batch_bytes_max, idle, &mut waiting)
             {
                 Taken::Requests => self.commit(&mut waiting),
+                Taken::Rotate(_asked) => self.begin_segment(),
                 Taken::Idle => self.mark(),
                 Taken::Closed => return self.finish(),
             }
@@ -144,6 +145,7 @@ impl Committer {
                 self.commit(&mut waiting);
                 return true;
             }
+            Taken::Rotate(_asked) => self.begin_segment(),
             Taken::Idle if self.unmarked() => self.mark(),
             Taken::Idle | Taken::Closed => {}
         }
@@ -155,6 +157,19 @@ impl Committer {
             self.submit(request);
         }
         self.flush();
+    }
+
+    /// Goes on in a new segment, of the size that a new store begins with, unless the one in use is such a one. Without space it stays.
+    pub(super) fn begin_segment(&mut self) {
+        self.flush();
+        let is_large = self.active.segment.map().capacity() > self.engine.options.segment_bytes_first as usize;
+        if (is_large || self.active.has_records()) && self.failed().is_none() {
+            // It is as large as the log had grown; its number is the new segment's.
+            self.spare.take();
+            // No space, or told to the engine.
+            let _ = self.rotate_from(0, false, 0);
+            self.spare.refill(&self.engine, &self.active);
+        }
     }
 
     /// Stages a request or answers it.
@@ -571,6 +586,11 @@ impl Committer {
 
     /// Seals the segment in use and goes on in a new one with room for `len` bytes.
     fn rotate(&mut self, len: usize, delete: bool) -> Result<(), WriteError> {
+        let capacity = self.active.segment.map().capacity();
+        self.rotate_from(len, delete, capacity)
+    }
+
+    fn rotate_from(&mut self, len: usize, delete: bool, grows_from: usize) -> Result<(), WriteError> {
         debug_assert!(self.staged.is_empty());
         let rotated = super::rotate::rotate(
             &self.engine,
@@ -579,6 +599,7 @@ impl Committer {
             self.revision,
             len,
             delete,
+            grows_from,
         );
         rotated.map_err(|error| match error {
             RotateError::NoSpace => WriteError::NoSpace,

@@ -66,6 +66,7 @@ mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 pub use backup::{Backup, BackupFile};
 pub use bus_error::explain_bus_errors;
@@ -90,6 +91,7 @@ use bell::Listener;
 use commit::Committer;
 use disk::Disk;
 use engine::Engine;
+pub use shelving::ShelveError;
 use shelving::Shelver;
 
 /// An open data directory.
@@ -255,6 +257,25 @@ impl Store {
             // Without space it is for the next call; a failure was told by the hook.
             let _ = shelver.maintain(all);
         }
+    }
+
+    /// Moves everything to shelves and lets history go that is older than `keep`; all of it, if that is zero: then every watch begins
+    /// with a list. What something damaged is in the way of stays as it is. Costs what shelving what changed costs; neither reads
+    /// nor writes wait for it.
+    pub async fn compact(&self, keep: Duration) -> Result<(), ShelveError> {
+        if self.engine.options.background {
+            return self
+                .engine
+                .signal
+                .compact(keep)
+                .await
+                .unwrap_or(Err(ShelveError::Stopped));
+        }
+        let mut shelver = self.shelver.lock().unwrap_or_else(PoisonError::into_inner);
+        shelver.compact(keep, || match self.by_hand().as_mut() {
+            Some(committer) => committer.begin_segment(),
+            None => self.engine.queue.rotate(),
+        })
     }
 
     /// Proves now every byte of shelves and sealed segments, and mends what can be mended: see [`Stats::damaged`] for the

@@ -21,10 +21,12 @@ pub(super) struct Request {
 }
 
 /// What the committer finds.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Taken {
     /// At least one request.
     Requests,
+    /// The log is to go on in a new segment. Whoever asked waits until this is dropped.
+    Rotate(Asked),
     /// None for the given time.
     Idle,
     /// None, and none will come.
@@ -43,7 +45,12 @@ pub(super) struct Queue {
 struct State {
     waiting: VecDeque<Request>,
     closed: bool,
+    /// Who waits for a new segment.
+    rotate: Option<Asked>,
 }
+
+/// Held as long as what was asked for is not done.
+pub(super) type Asked = std::sync::mpsc::Sender<()>;
 
 impl State {
     fn give(&mut self, bytes_max: usize, into: &mut VecDeque<Request>) {
@@ -67,6 +74,7 @@ impl Queue {
             state: Mutex::new(State {
                 waiting: VecDeque::new(),
                 closed: false,
+                rotate: None,
             }),
             filled: Condvar::new(),
             room: Arc::new(Semaphore::new(room_max as usize)),
@@ -114,7 +122,13 @@ impl Queue {
     /// closed and empty, or `idle` has passed.
     pub(super) fn take(&self, bytes_max: usize, idle: Option<Duration>, into: &mut VecDeque<Request>) -> Taken {
         let mut state = self.lock();
-        while state.waiting.is_empty() {
+        loop {
+            if let Some(asked) = state.rotate.take() {
+                return Taken::Rotate(asked);
+            }
+            if !state.waiting.is_empty() {
+                break;
+            }
             if state.closed {
                 return Taken::Closed;
             }
@@ -125,7 +139,8 @@ impl Queue {
                         .filled
                         .wait_timeout(state, idle)
                         .unwrap_or_else(PoisonError::into_inner);
-                    if timeout.timed_out() && state.waiting.is_empty() && !state.closed {
+                    let is_asked = !state.waiting.is_empty() || state.closed || state.rotate.is_some();
+                    if timeout.timed_out() && !is_asked {
                         return Taken::Idle;
                     }
                     state
@@ -136,9 +151,27 @@ impl Queue {
         Taken::Requests
     }
 
+    /// Asks the committer to go on in a new segment, and waits until it does or the queue is closed.
+    pub(super) fn rotate(&self) {
+        let (asked, done) = std::sync::mpsc::channel();
+        {
+            let mut state = self.lock();
+            if state.closed {
+                return;
+            }
+            state.rotate = Some(asked);
+            self.filled.notify_one();
+        }
+        // An error is what is waited for: nobody holds the other end any more.
+        let _ = done.recv();
+    }
+
     /// [`Queue::take`] without waiting.
     pub(super) fn take_now(&self, bytes_max: usize, into: &mut VecDeque<Request>) -> Taken {
         let mut state = self.lock();
+        if let Some(asked) = state.rotate.take() {
+            return Taken::Rotate(asked);
+        }
         if state.waiting.is_empty() {
             return if state.closed { Taken::Closed } else { Taken::Idle };
         }
@@ -149,7 +182,9 @@ impl Queue {
     /// Takes no more writes and leaves those that wait without an answer.
     pub(super) fn abandon(&self) {
         self.close();
-        self.lock().waiting.clear();
+        let mut state = self.lock();
+        state.waiting.clear();
+        state.rotate = None;
     }
 
     /// Takes no more writes. What waits is still given out by [`Queue::take`].

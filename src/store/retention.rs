@@ -12,6 +12,7 @@
 //! crash in between leaves a file that no manifest names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::engine::{Engine, remove, unix_seconds};
 use super::files;
@@ -24,8 +25,9 @@ use super::segment::Segment;
 use super::shelving::ShelveError;
 use super::view::View;
 
-/// How many of the oldest segments may go, if their records are on shelves.
-fn retirable(options: &Options, log: &Log, now: i64) -> usize {
+/// How many of the oldest segments may go, if their records are on shelves. With `keep`, those that were sealed longer ago than
+/// that, whatever the options say.
+fn retirable(options: &Options, log: &Log, now: i64, keep: Option<Duration>) -> usize {
     let bytes = |segment: &Arc<Segment>| segment.map().capacity() as u64;
     let mut kept: u64 = log.segments().iter().map(bytes).sum();
     let mut count = 0;
@@ -35,7 +37,8 @@ fn retirable(options: &Options, log: &Log, now: i64) -> usize {
         let rest = kept - bytes(segment);
         let over = kept > options.history_bytes;
         let old = age >= options.history_age.as_secs() && rest >= options.history_bytes_min;
-        if !over && !old {
+        let unwanted = keep.is_some_and(|keep| age >= keep.as_secs());
+        if !over && !old && !unwanted {
             break;
         }
         kept = rest;
@@ -67,9 +70,9 @@ fn is_shelved(view: &View, name: &str, revision: u64) -> bool {
 }
 
 /// Resources that must be shelved before old segments can go.
-pub(super) fn standing_in_the_way(engine: &Engine) -> Vec<Arc<str>> {
+pub(super) fn standing_in_the_way(engine: &Engine, keep: Option<Duration>) -> Vec<Arc<str>> {
     let view = engine.view();
-    let count = retirable(&engine.options, &view.log, unix_seconds());
+    let count = retirable(&engine.options, &view.log, unix_seconds(), keep);
     let mut names: Vec<Arc<str>> = Vec::new();
     for segment in &view.log.segments()[..count] {
         for (name, revision) in newest(segment) {
@@ -82,10 +85,10 @@ pub(super) fn standing_in_the_way(engine: &Engine) -> Vec<Arc<str>> {
 }
 
 /// Retires the oldest segments, as far as they may go and are on shelves.
-pub(super) fn retire(engine: &Engine) -> Result<(), ShelveError> {
+pub(super) fn retire(engine: &Engine, keep: Option<Duration>) -> Result<(), ShelveError> {
     let mut manifest = engine.manifest.lock();
     let view = engine.view();
-    let count = retirable(&engine.options, &view.log, unix_seconds());
+    let count = retirable(&engine.options, &view.log, unix_seconds(), keep);
     let old: Vec<_> = view.log.segments()[..count]
         .iter()
         .take_while(|segment| newest(segment).all(|(name, revision)| is_shelved(&view, name, revision)))

@@ -74,6 +74,11 @@ impl Active {
         self.end as usize + len + MARKER + self.footer + footer <= self.segment.map().capacity()
     }
 
+    /// Whether there is a record of any resource in it.
+    pub(super) fn has_records(&self) -> bool {
+        !self.resources.is_empty()
+    }
+
     /// Whether a marker of `len` bytes fits behind the end, and the footer behind it.
     pub(super) fn has_room_for_marker(&self, len: usize) -> bool {
         self.end as usize + len + self.footer <= self.segment.map().capacity()
@@ -189,7 +194,8 @@ pub(super) fn open_sealed(map: &Map, seed: &Seed, sealed: &manifest::Sealed) -> 
     })
 }
 
-/// Seals `active` and puts a new segment in its place, with room for `len` bytes of a record and its entry in the footer.
+/// Seals `active` and puts a new segment in its place, with room for `len` bytes of a record and its entry in the footer: the spare, or
+/// one that is larger than `grows_from` bytes.
 pub(super) fn rotate(
     engine: &Arc<Engine>,
     active: &mut Active,
@@ -197,13 +203,13 @@ pub(super) fn rotate(
     revision: u64,
     len: usize,
     delete: bool,
+    grows_from: usize,
 ) -> Result<(), RotateError> {
     let disk = &*engine.disk;
     let failed = |action: &str, error: &dyn std::fmt::Display| RotateError::Failed(engine.fail(action, error));
     let number = active.seed.segment + 1;
-    let capacity = active.segment.map().capacity();
     let needed = (segment::HEADER_LEN + len + MARKER + FOOTER_HEAD) as u64;
-    let len_new = next_len(&engine.options, capacity).max(needed);
+    let len_new = next_len(&engine.options, grows_from).max(needed);
 
     // Space first: until here nothing has changed.
     let file = match spare.take() {

@@ -20,6 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry};
+use tokio::sync::oneshot;
 
 use super::engine::{Counters, Engine, remove};
 use super::files;
@@ -56,6 +57,14 @@ struct SignalState {
     /// Some resource is due now.
     due: bool,
     stop: bool,
+    /// Who waits for a compaction.
+    waiting: Vec<Waiting>,
+}
+
+/// A compaction that is asked for.
+struct Waiting {
+    keep: Duration,
+    answer: oneshot::Sender<Result<(), ShelveError>>,
 }
 
 impl Signal {
@@ -71,9 +80,30 @@ impl Signal {
         }
     }
 
+    /// Asks for a compaction. Without an answer the store was closed.
+    pub(super) fn compact(&self, keep: Duration) -> oneshot::Receiver<Result<(), ShelveError>> {
+        let (answer, receiver) = oneshot::channel();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.stop {
+            state.waiting.push(Waiting { keep, answer });
+            state.due = true;
+        }
+        drop(state);
+        self.changed.notify_all();
+        receiver
+    }
+
+    fn take_waiting(&self) -> Vec<Waiting> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.waiting)
+    }
+
     /// Ends the thread after what it is doing.
     pub(super) fn stop(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.stop = true;
+        state.waiting.clear();
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -133,14 +163,19 @@ pub(super) struct Shelver {
 }
 
 /// Why something was not shelved or retired.
-pub(super) enum ShelveError {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ShelveError {
     /// Try again later.
+    #[error("no space left on the device of the data directory")]
     NoSpace,
     /// The store is closing.
+    #[error("the store is closed")]
     Stopped,
     /// An object cannot be read and is in the log no more; told to [`Engine::tell_damage`].
+    #[error("something damaged is in the way")]
     Damaged,
     /// Told to [`Engine::fail`].
+    #[error("the disk failed")]
     Failed,
 }
 
@@ -165,6 +200,7 @@ impl Shelver {
             if engine.failure().is_some() {
                 return;
             }
+            self.compact_for_those_who_wait();
             let found = self.scrub.step(&engine);
             (timeout, until_written) = match self.maintain(false).and_then(|()| self.mend(found)) {
                 Ok(()) => self.next_look(),
@@ -197,7 +233,7 @@ impl Shelver {
                 self.shelve_if_whole(name)?;
             }
         }
-        self.retire()
+        self.retire(None)
     }
 
     /// Proves everything that lies on disk now, without pauses, and mends what can be mended.
@@ -238,13 +274,34 @@ impl Shelver {
         }
     }
 
-    /// Retires old segments; shelves what stands in the way.
-    fn retire(&mut self) -> Result<(), ShelveError> {
+    /// Retires old segments, with `keep` those that are older than that; shelves what stands in the way.
+    fn retire(&mut self, keep: Option<Duration>) -> Result<(), ShelveError> {
         let engine = self.engine.clone();
-        for name in super::retention::standing_in_the_way(&engine) {
+        for name in super::retention::standing_in_the_way(&engine, keep) {
             self.shelve_if_whole(&name)?;
         }
-        super::retention::retire(&engine)
+        super::retention::retire(&engine, keep)
+    }
+
+    /// Shelves everything and lets history go that is older than `keep`; `rotate` makes the log go on in a new segment, so that the one
+    /// in use can go, too.
+    pub(super) fn compact(&mut self, keep: Duration, rotate: impl FnOnce()) -> Result<(), ShelveError> {
+        self.stuck.clear();
+        self.maintain(true)?;
+        if keep.is_zero() {
+            rotate();
+        }
+        self.retire(Some(keep))
+    }
+
+    /// Does what waits for this thread.
+    fn compact_for_those_who_wait(&mut self) {
+        let engine = self.engine.clone();
+        for Waiting { keep, answer } in engine.signal.take_waiting() {
+            let done = self.compact(keep, || engine.queue.rotate());
+            // Who no longer waits does not get it.
+            let _ = answer.send(done);
+        }
     }
 
     fn is_due(&mut self, view: &View, name: &Arc<str>) -> bool {

@@ -68,7 +68,7 @@ pub(in crate::cli) struct Restore {
 }
 
 /// Standard input or output.
-fn is_standard(path: &Path) -> bool {
+pub(super) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
@@ -87,11 +87,7 @@ pub(super) fn back_up(arguments: &Backup) -> Result<(), Failure> {
     }
     let output = &arguments.output;
     let failed = |doing| move |error: io::Error| Failure::io(doing, output, &error);
-    let mut file = create(output).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Failure::new(Exit::Usage, format!("{} exists already", output.display()))
-            .advise("name another file, or remove it"),
-        _ => Failure::io("create", output, &error),
-    })?;
+    let mut file = create_new(output)?;
     let taken = runtime
         .block_on(download(&client, &mut file, output, arguments.quiet))
         .and_then(|taken| {
@@ -110,6 +106,15 @@ pub(super) fn back_up(arguments: &Backup) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// A new file that only its owner may read.
+pub(super) fn create_new(path: &Path) -> Result<File, Failure> {
+    create(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => Failure::new(Exit::Usage, format!("{} exists already", path.display()))
+            .advise("name another file, or remove it"),
+        _ => Failure::io("create", path, &error),
+    })
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -208,28 +208,30 @@ impl Directory {
                 .map_err(|error| damaged(&part.file, &error))?;
             for index in 0..part.shelf.count() {
                 let key = part.shelf.key(&part.bytes, index);
-                while let Some((_, place)) = changed.next_if(|(logged, _)| logged.as_str() < key) {
-                    self.visit_logged(place, visit)?;
+                while let Some((logged, place)) = changed.next_if(|(logged, _)| logged.as_str() < key) {
+                    self.visit_logged(logged, place, visit)?;
                 }
                 if let Some((_, place)) = changed.next_if(|(logged, _)| logged.as_str() == key) {
-                    self.visit_logged(place, visit)?;
+                    self.visit_logged(key, place, visit)?;
                     continue;
                 }
                 let Entry { json, sidecar, .. } = part.shelf.entry(&part.bytes, index);
                 visit(&Found {
+                    key,
                     json: &part.bytes[json],
                     sidecar: &part.bytes[sidecar],
                 })?;
             }
         }
-        for place in changed.map(|(_, place)| place) {
-            self.visit_logged(place, visit)?;
+        for (key, place) in changed {
+            self.visit_logged(key, place, visit)?;
         }
         Ok(())
     }
 
     fn visit_logged(
         &self,
+        key: &str,
         place: &Place,
         visit: &mut dyn FnMut(&Found<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
@@ -239,6 +241,7 @@ impl Directory {
         let json = self.read_log(place.segment, &place.json)?;
         let sidecar = self.read_log(place.segment, &place.sidecar)?;
         visit(&Found {
+            key,
             json: &json,
             sidecar: &sidecar,
         })
@@ -247,6 +250,7 @@ impl Directory {
 
 /// A live object.
 pub(super) struct Found<'a> {
+    pub(super) key: &'a str,
     pub(super) json: &'a [u8],
     pub(super) sidecar: &'a [u8],
 }

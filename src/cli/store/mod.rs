@@ -1,9 +1,13 @@
 //! `flatkube store`: looking into the data directory of a stopped server; backups of a running one.
 
 mod backup;
+mod compact;
 mod directory;
+mod documents;
 mod export;
+mod import;
 mod inspect;
+mod live;
 mod repair;
 mod stats;
 mod verify;
@@ -18,7 +22,7 @@ use directory::Directory as Opened;
 /// The tools for a server's data.
 #[derive(Debug, clap::Subcommand)]
 #[command(
-    long_about = "Tools for the data of a server. backup asks a running one. The others look at the files of a stopped \
+    long_about = "Tools for the data of a server. backup, compact and import ask a running one. The others look at the files of a stopped \
         one: they change nothing unless they are told to, and refuse a directory that a server is using, because what they say about files in \
         motion would be wrong."
 )]
@@ -30,9 +34,13 @@ pub(super) enum Command {
     /// Show one object: its record, its sidecar, and where it lies
     Inspect(Inspect),
     /// Write all objects as JSON lines
-    Export(Export),
+    Export(export::Export),
+    /// Write objects from a file or a live cluster into a running server
+    Import(import::Import),
     /// Take a backup of a running server
     Backup(backup::Backup),
+    /// Move everything to shelves now and let history go
+    Compact(compact::Compact),
     /// Make a data directory of a backup
     Restore(backup::Restore),
 }
@@ -115,23 +123,6 @@ pub(super) struct Inspect {
     key: String,
 }
 
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  All objects, one a line, each as the API would answer it:
-      flatkube store export ./data > objects.jsonl
-
-  The Pods of one node:
-      flatkube store export ./data --resource pods | jq -r 'select(.spec.nodeName == \"node-0001\") | .metadata.name'")]
-pub(super) struct Export {
-    #[command(flatten)]
-    directory: Directory,
-
-    /// Only this storage resource (such as pods or deployments.apps)
-    #[arg(long)]
-    resource: Option<String>,
-}
-
 pub(super) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Stats(arguments) => stats::run(&Opened::open(&arguments.directory.directory)?),
@@ -152,11 +143,10 @@ pub(super) fn run(command: &Command) -> Result<(), Failure> {
             &arguments.key,
         ),
         Command::Backup(arguments) => backup::back_up(arguments),
+        Command::Compact(arguments) => compact::run(arguments),
         Command::Restore(arguments) => backup::restore(arguments),
-        Command::Export(arguments) => export::run(
-            &Opened::open(&arguments.directory.directory)?,
-            arguments.resource.as_deref(),
-        ),
+        Command::Export(arguments) => export::run(arguments),
+        Command::Import(arguments) => import::run(arguments),
     }
 }
 
