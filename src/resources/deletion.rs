@@ -55,6 +55,10 @@ pub fn prepare_delete(
         return Ok(namespace(old, context));
     }
     let mut object = old.clone();
+    if resource.storage == "pods" && is_gone(resource, old) {
+        // The server ended between the mark and the removal. Nothing else would make the second step.
+        return Ok(Deletion::Remove(object));
+    }
     let marked = if resource.storage == "pods" {
         match gracefully(&mut object, old, request, context)? {
             Grace::Pending => return Ok(Deletion::Pending),
@@ -266,6 +270,17 @@ mod tests {
     fn a_pod_without_a_node_goes_at_once() {
         let pod = json!({"metadata": {"name": "p"}, "spec": {"terminationGracePeriodSeconds": 30}});
         assert!(matches!(delete("pods", &pod, None, None), Deletion::Remove(_)));
+    }
+
+    #[test]
+    fn a_pod_whose_deletion_was_broken_off_can_be_deleted_again() {
+        let mut pod = json!({"metadata": {
+            "name": "p", "deletionTimestamp": "1970-01-01T00:16:40Z", "deletionGracePeriodSeconds": 0,
+        }});
+        assert_eq!(delete("pods", &pod, None, None), Deletion::Remove(pod.clone()));
+        assert_eq!(delete("pods", &pod, Some(0), None), Deletion::Remove(pod.clone()));
+        pod["metadata"]["finalizers"] = json!(["e.com/a"]);
+        assert_eq!(delete("pods", &pod, Some(0), None), Deletion::Pending);
     }
 
     #[test]
