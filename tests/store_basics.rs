@@ -278,7 +278,7 @@ fn without_space_writes_are_refused_reads_go_on_and_deletes_pass() {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, WriteError::NoSpace), "{error}");
+        assert!(matches!(error, WriteError::NoSpace(_)), "{error}");
         assert_eq!(list(&store.view(), "pods").len(), written.len());
         for key in &written[..5] {
             store
@@ -290,7 +290,7 @@ fn without_space_writes_are_refused_reads_go_on_and_deletes_pass() {
             .write(put("pods", "a/more", &"x".repeat(500), Precondition::Absent))
             .await
             .unwrap_err();
-        assert!(matches!(error, WriteError::NoSpace), "{error}");
+        assert!(matches!(error, WriteError::NoSpace(_)), "{error}");
         disk.limit_bytes(u64::MAX);
         store
             .write(put("pods", "a/more", &"x".repeat(500), Precondition::Absent))
@@ -304,6 +304,40 @@ fn without_space_writes_are_refused_reads_go_on_and_deletes_pass() {
         list(&open(&disk.after_crash(&mut || false), &options()).view(), "pods").len(),
         count
     );
+}
+
+/// Once with the log's spare segment, whose space helps, and once when deletes have used it up.
+#[test]
+fn a_store_that_ended_on_a_full_disk_opens_there_and_is_read() {
+    for is_starved in [false, true] {
+        let disk = SimDisk::new();
+        let store = open(&disk, &options());
+        disk.limit_bytes(disk.used_bytes() + 20_000);
+        let written = runtime().block_on(async {
+            let mut written = 0;
+            let put = |number: usize| put("pods", &format!("a/{number}"), &"x".repeat(500), Precondition::Absent);
+            while store.write(put(written)).await.is_ok() {
+                written += 1;
+            }
+            let mut deleted = 0;
+            while is_starved && deleted + 1 < written {
+                let delete = delete("pods", &format!("a/{deleted}"), "gone", Precondition::Exists);
+                if store.write(delete).await.is_err() {
+                    break;
+                }
+                deleted += 1;
+            }
+            written - deleted
+        });
+        let crashed = disk.after_crash(&mut || true);
+        store.close();
+        crashed.limit_bytes(crashed.used_bytes());
+        let store = open(&crashed, &options());
+        assert_eq!(list(&store.view(), "pods").len(), written);
+        let more = put("pods", "a/more", &"x".repeat(50_000), Precondition::Absent);
+        let error = runtime().block_on(store.write(more)).unwrap_err();
+        assert!(matches!(error, WriteError::NoSpace(_)), "{error}");
+    }
 }
 
 #[test]

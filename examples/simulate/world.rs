@@ -430,7 +430,7 @@ impl World {
                     );
                     self.answered(&step, Ok(written));
                 }
-                Some(Poll::Ready(Err(WriteError::NoSpace | WriteError::Conflict { .. }))) => {}
+                Some(Poll::Ready(Err(WriteError::NoSpace(_) | WriteError::Conflict { .. }))) => {}
                 _ => self.under_way.push_back(UnderWay { step, answer: None }),
             }
         }
@@ -438,7 +438,7 @@ impl World {
 
     fn answered(&mut self, step: &Step, result: Result<Written, WriteError>) {
         self.counts.writes += 1;
-        if matches!(result, Err(WriteError::NoSpace)) {
+        if matches!(result, Err(WriteError::NoSpace(_))) {
             self.counts.refused_for_space += 1;
             return;
         }

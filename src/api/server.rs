@@ -274,6 +274,9 @@ async fn upkeep(api: Arc<Api>) {
                 api.metrics.upkeep();
                 api.fairness.upkeep();
                 api.reader.notice.give(api.reader.store.overstayed());
+                let store = api.reader.store.clone();
+                // A file system may take its time.
+                let _ = tokio::task::spawn_blocking(move || store.check_in_place()).await;
             }
         }
     }

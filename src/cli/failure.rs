@@ -102,7 +102,7 @@ impl Exit {
     pub fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::NotPermitted,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Exit::DiskFull,
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Exit::DiskFull,
             io::ErrorKind::AddrInUse => Exit::AddressInUse,
             _ => Exit::Failure,
         }

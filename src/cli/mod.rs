@@ -11,6 +11,7 @@ mod progress;
 mod seed;
 mod server;
 mod store;
+mod tuning;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

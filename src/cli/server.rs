@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use rustix::fs::Access;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
 use crate::store::{self, OpenError, Options};
@@ -86,6 +87,9 @@ pub(super) struct Arguments {
     /// The most writes that are worked on at a time; a user alone gets half of them
     #[arg(long, value_name = "N", default_value_t = Limits::default().mutating_inflight, value_parser = inflight)]
     max_mutating_requests_inflight: usize,
+
+    #[command(flatten)]
+    tuning: Tuning,
 
     /// Keep nothing: a temporary data directory that is removed at exit; implies --durability=os
     #[arg(long, conflicts_with = "data_dir")]
@@ -176,6 +180,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Result<(), Failure> {
     // Before anything is opened, so that a signal during the start ends in order too.
     let mut signals = Signals::new()?;
+    let _file_size = survive_file_size_limit()?;
     writable(&data_dir)?;
     let durability = match arguments.durability {
         Durability::Fsync if !arguments.ephemeral => store::Durability::Fsync,
@@ -190,7 +195,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         store: Options {
             durability,
             history_bytes: arguments.history_bytes,
-            ..Options::default()
+            ..arguments.tuning.options()
         },
         controllers: arguments.controllers == Switch::On,
         compress: arguments.compress.into(),
@@ -218,6 +223,12 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         }
     }
     Ok(())
+}
+
+/// A write beyond RLIMIT_FSIZE is an error of that write. Without a handler its signal ends the process without a word.
+fn survive_file_size_limit() -> Result<Signal, Failure> {
+    signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
+        .map_err(|error| Failure::new(Exit::Failure, format!("cannot handle SIGXFSZ: {error}")))
 }
 
 /// Makes the data directory, for its owner alone, and tells early and plainly when it may not be written.
@@ -302,7 +313,7 @@ pub(super) fn explain(error: StartError) -> Failure {
             let failure = Failure::new(exit, message);
             match exit {
                 Exit::NotPermitted => failure.advise("run as the user who owns it, or take another --data-dir"),
-                Exit::DiskFull => failure.advise("free some space and start again; nothing was lost"),
+                Exit::DiskFull => failure.advise("make room, or raise the limit, and start again; nothing was lost"),
                 _ if advice.is_empty() => failure,
                 _ => failure.advise(advice),
             }

@@ -3,7 +3,8 @@
 //! # One batch
 //! 1. *Stage*: take what waits. For each write in order of arrival: check its precondition against the published view
 //!    and what is staged before it, give it the next revision, encode its record into one buffer.
-//! 2. *Flush*: one `pwrite` of the buffer into allocated space behind the log's end, one `fdatasync`.
+//! 2. *Flush*: one `pwrite` of the buffer into allocated space behind the log's end, one `fdatasync`, and a look whether
+//!    the directory and the file are still where they were.
 //! 3. *Publish*: raise the map's published mark, apply the records to the working view, publish it.
 //! 4. Wake followers, answer the writers.
 //!
@@ -29,7 +30,7 @@ use flatkube_format::{Reason, sidecar};
 
 use super::archive;
 use super::engine::{Counters, Engine};
-use super::error::{Damaged, WriteError};
+use super::error::{Damaged, NoSpace, WriteError};
 use super::files;
 use super::log::{Entry, RecordRef};
 use super::manifest::ReplaceError;
@@ -198,7 +199,7 @@ impl Committer {
         match refusal {
             Refusal::Answer(error) => drop(request.answer.send(Err(error))),
             Refusal::LostTo(index) => self.lost.push((request.answer, index)),
-            Refusal::NoRoom { .. } => drop(request.answer.send(Err(WriteError::NoSpace))),
+            Refusal::NoRoom { .. } => drop(request.answer.send(Err(NoSpace::Device.into()))),
         }
     }
 
@@ -222,11 +223,11 @@ impl Committer {
         let halves = prepared
             .halves()
             .ok_or_else(|| Refusal::Answer(WriteError::Key(write.key.clone())))?;
-        if self.spare.starved() && !delete {
+        if self.spare.starved().is_some() && !delete {
             // The segment in use was the reserve: it takes deletes only, until there is a reserve again.
             self.spare.refill(&self.engine, &self.active);
-            if self.spare.starved() {
-                return Err(Refusal::Answer(WriteError::NoSpace));
+            if let Some(what) = self.spare.starved() {
+                return Err(Refusal::Answer(what.into()));
             }
         }
 
@@ -424,6 +425,8 @@ impl Committer {
         if engine.options.durability == Durability::Fsync && !is_planted(Planted::PublishBeforeSync) {
             self.sync()?;
         }
+        // Synced into a file that nobody will find again is not kept.
+        self.engine.check_in_place(Some(&*self.active.file))?;
         self.active.end += self.buffer.len() as u32;
         self.active.crc = self.crc;
         if self.engine.options.durability == Durability::Fsync {
@@ -579,7 +582,7 @@ impl Committer {
         };
         match self.engine.manifest.replace(&mut manifest, next) {
             // Without the mark the next start looks closer at the log; nothing is lost.
-            Ok(()) | Err(ReplaceError::NoSpace) => Ok(()),
+            Ok(()) | Err(ReplaceError::NoSpace(_)) => Ok(()),
             Err(ReplaceError::Failed(error)) => Err(self.engine.fail("replace the manifest", &error)),
         }
     }
@@ -602,7 +605,7 @@ impl Committer {
             grows_from,
         );
         rotated.map_err(|error| match error {
-            RotateError::NoSpace => WriteError::NoSpace,
+            RotateError::NoSpace(what) => what.into(),
             RotateError::Failed(reason) => WriteError::Failed(reason),
         })?;
         self.crc = self.active.crc;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use arc_swap::ArcSwap;
 
 use super::bell::Bell;
-use super::disk::Disk;
+use super::disk::{Disk, DiskFile};
 use super::error::Damaged;
 use super::manifest::ManifestFile;
 use super::options::Options;
@@ -146,10 +146,33 @@ impl Engine {
     /// The disk did something after which nothing may be acknowledged any more. Does not come back with the default
     /// [`Options::on_fatal`].
     pub(super) fn fail(&self, action: &str, error: &dyn std::fmt::Display) -> String {
-        let reason = self.failure.get_or_init(|| format!("cannot {action}: {error}")).clone();
+        let reason = self.failure.get_or_init(|| match self.disk.check_in_place() {
+            Err(gone) if is_gone(&gone) => self.displaced(&gone),
+            _ => format!("cannot {action}: {error}"),
+        });
+        let reason = reason.clone();
         self.queue.close();
         (self.options.on_fatal)(&reason);
         reason
+    }
+
+    /// Fails when the directory, or `file` in it, is not where it was: what is written now would be lost with the process.
+    /// Other errors of looking are left to the operations that are to come. Costs a call of the system for each of the two.
+    pub(super) fn check_in_place(&self, file: Option<&dyn DiskFile>) -> Result<(), String> {
+        let found = self.disk.check_in_place();
+        match found.and_then(|()| file.map_or(Ok(()), DiskFile::check_in_place)) {
+            Err(error) if is_gone(&error) => Err(self.fail("keep what is written", &self.displaced(&error))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a person is told when the directory is not where it was.
+    fn displaced(&self, error: &io::Error) -> String {
+        format!(
+            "the data directory {} was removed, moved or replaced under the running server ({error}): put it back before \
+             the next start",
+            self.disk.path("")
+        )
     }
 
     /// Notes what is damaged and cannot be mended, each place once.
@@ -170,6 +193,11 @@ impl Engine {
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
+}
+
+/// Whether an error of looking for a file says that it is not there.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Removes a file that no manifest names (any more). It not being there is as good.

@@ -1,5 +1,7 @@
 //! Errors of the store: each says what a person needs to act.
 
+use std::io;
+
 use thiserror::Error;
 
 use super::Object;
@@ -26,6 +28,32 @@ impl Damaged {
             file: file.to_owned(),
             offset: error.offset,
             reason: error.reason.to_string(),
+        }
+    }
+}
+
+/// What there is not enough of for another file.
+#[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
+pub enum NoSpace {
+    /// `ENOSPC`.
+    #[error("no space left on the device of the data directory")]
+    Device,
+    /// `EDQUOT`.
+    #[error("no space left in the disk quota of the data directory's user")]
+    Quota,
+    /// `EFBIG`: a limit of the process (`RLIMIT_FSIZE`) or of the file system.
+    #[error("no space for a file of this size: the limit on file sizes (ulimit -f) is too low for the data directory")]
+    FileSize,
+}
+
+impl NoSpace {
+    /// What an I/O error says is missing; `None` when it says something else.
+    pub fn of(error: &io::Error) -> Option<NoSpace> {
+        match error.kind() {
+            io::ErrorKind::StorageFull => Some(NoSpace::Device),
+            io::ErrorKind::QuotaExceeded => Some(NoSpace::Quota),
+            io::ErrorKind::FileTooLarge => Some(NoSpace::FileSize),
+            _ => None,
         }
     }
 }
@@ -63,10 +91,12 @@ pub enum OpenError {
     )]
     Damaged(#[from] Damaged),
     /// No space for the files that a start needs.
-    #[error("no space left on the device of {directory}: free some and start again; nothing was lost")]
+    #[error("{directory}: {what}")]
     NoSpace {
         /// The data directory.
         directory: String,
+        /// What is missing.
+        what: NoSpace,
     },
     /// The operating system refused something.
     #[error("{file}: cannot {action}: {source}")]
@@ -90,8 +120,8 @@ pub enum WriteError {
         current: Option<Box<Object>>,
     },
     /// No space for another segment of the log. Reads go on; deletes may still pass.
-    #[error("no space left on the device of the data directory")]
-    NoSpace,
+    #[error(transparent)]
+    NoSpace(#[from] NoSpace),
     /// Larger than a record may be.
     #[error("the record would have {bytes} bytes, more than {max}")]
     TooLarge {

@@ -34,11 +34,8 @@ pub(super) fn create(disk: Arc<dyn Disk>, options: Options) -> Result<Recovered,
     remove_unnamed(&*disk, &Manifest::default(), 0)?;
     let seed = Seed { store, segment: 1 };
     let name = files::segment(seed.segment);
-    let file = allocate(&*disk, seed.segment, u64::from(options.segment_bytes_first)).map_err(failed(
-        &*disk,
-        "allocate it",
-        &name,
-    ))?;
+    let len = options.segment_bytes_first.into();
+    let file = allocate(&*disk, seed.segment, len, len).map_err(failed(&*disk, "allocate it", &name))?;
     if options.durability == Durability::Fsync && options.segment_bytes_first <= FIRST_FILLED_MAX {
         // Why: see `spare`.
         file.write_at(&vec![0; options.segment_bytes_first as usize], 0)

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use flatkube_format::manifest::{MANIFEST_LEN_MAX, Manifest};
 
 use super::disk::Disk;
-use super::error::{Damaged, OpenError};
+use super::error::{Damaged, NoSpace, OpenError};
 use super::files;
 
 /// The manifest on disk and its copy in memory. Whoever changes it holds the lock from reading to publishing what
@@ -24,7 +24,7 @@ pub(super) struct ManifestFile {
 #[derive(Debug)]
 pub(super) enum ReplaceError {
     /// No space for the new one: the old one holds, nothing happened.
-    NoSpace,
+    NoSpace(NoSpace),
     /// It is unknown which of the two a restart will find.
     Failed(io::Error),
 }
@@ -66,18 +66,10 @@ pub(super) fn store(disk: &dyn Disk, manifest: &Manifest) -> Result<(), ReplaceE
         file.write_at(&bytes, 0)?;
         file.sync_data()
     })();
-    match written {
-        Err(error) if is_no_space(&error) => return Err(ReplaceError::NoSpace),
-        other => other.map_err(ReplaceError::Failed)?,
-    }
+    written.map_err(|error| NoSpace::of(&error).map_or(ReplaceError::Failed(error), ReplaceError::NoSpace))?;
     disk.rename(files::MANIFEST_NEW, files::MANIFEST)
         .map_err(ReplaceError::Failed)?;
     disk.sync_dir().map_err(ReplaceError::Failed)
-}
-
-/// Whether an I/O error says that the device or quota is full.
-pub(super) fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// The directory's manifest; `None` when it has none.

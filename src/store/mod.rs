@@ -70,7 +70,7 @@ use std::time::Duration;
 
 pub use backup::{Backup, BackupFile};
 pub use bus_error::explain_bus_errors;
-pub use error::{ArchiveError, Damaged, HistoryError, MENDED_BY, OpenError, WriteError};
+pub use error::{ArchiveError, Damaged, HistoryError, MENDED_BY, NoSpace, OpenError, WriteError};
 pub use flatkube_format::object::Prepared;
 pub use flatkube_format::shelf::{RowFrame, RowHoles};
 pub use follow::Follower;
@@ -237,6 +237,13 @@ impl Store {
             committer.finish();
         }
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Looks whether the data directory is still where it was; if not, the store fails as it does when the disk fails. Every
+    /// write looks too; this is for times without writes. Blocks for a call of the system.
+    pub fn check_in_place(&self) {
+        // A failure was told by the hook.
+        let _ = self.engine.check_in_place(None);
     }
 
     fn by_hand(&self) -> MutexGuard<'_, Option<Committer>> {

@@ -11,11 +11,10 @@ use flatkube_format::manifest::PartEntry;
 use flatkube_format::shelf::{RowFrame, Shelf, ShelfBuilder};
 
 use super::engine::{Counters, Engine, remove};
-use super::error::Damaged;
+use super::error::{Damaged, NoSpace};
 use super::files;
 use super::layer::KeyRange;
 use super::listing::Listing;
-use super::manifest::is_no_space;
 use super::object::Object;
 use super::resource_view::ResourceView;
 use super::selection::Selection;
@@ -258,7 +257,7 @@ impl<'a> PartWriter<'a> {
     }
 
     fn failed(&self, action: &str, error: &io::Error) -> ShelveError {
-        if is_no_space(error) {
+        if NoSpace::of(error).is_some() {
             tracing::warn!(%error, resource = self.name, "no space to shelve; it is tried again");
             return ShelveError::NoSpace;
         }

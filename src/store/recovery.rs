@@ -32,10 +32,10 @@ use flatkube_format::{FormatError, Reason};
 use super::archive;
 use super::disk::{Disk, DiskFile};
 use super::engine::{Engine, remove};
-use super::error::{Damaged, OpenError};
+use super::error::{Damaged, NoSpace, OpenError};
 use super::files;
 use super::log::{Entry, EntryList, Log, RecordRef};
-use super::manifest::{ManifestFile, NUMBER_MAX, ReplaceError, is_no_space, load};
+use super::manifest::{ManifestFile, NUMBER_MAX, ReplaceError, load};
 use super::map::Map;
 use super::options::{Durability, Options};
 use super::planted::{Planted, is_planted};
@@ -81,10 +81,9 @@ pub(super) fn failed<'a>(
     name: &'a str,
 ) -> impl Fn(io::Error) -> OpenError + 'a {
     move |source| {
-        if is_no_space(&source) {
-            OpenError::NoSpace {
-                directory: disk.path(""),
-            }
+        if let Some(what) = NoSpace::of(&source) {
+            let directory = disk.path("");
+            OpenError::NoSpace { directory, what }
         } else {
             OpenError::Io {
                 action,
@@ -97,8 +96,9 @@ pub(super) fn failed<'a>(
 
 pub(super) fn replaced(disk: &dyn Disk, result: Result<(), ReplaceError>) -> Result<(), OpenError> {
     result.map_err(|error| match error {
-        ReplaceError::NoSpace => OpenError::NoSpace {
+        ReplaceError::NoSpace(what) => OpenError::NoSpace {
             directory: disk.path(""),
+            what,
         },
         ReplaceError::Failed(source) => failed(disk, "replace the manifest", files::MANIFEST)(source),
     })
@@ -175,7 +175,8 @@ impl Recovery {
             .into());
         }
 
-        // From here on the directory is changed.
+        // From here on the directory is changed. What is not named goes first: on a full disk its space is needed now.
+        remove_unnamed(disk, &self.manifest, 0)?;
         let mut next = self.manifest.clone();
         if let Some(index) = lost_from {
             next.segments.truncate(index);
@@ -194,8 +195,21 @@ impl Recovery {
         next.durability_os = self.options.durability == Durability::Os;
         let manifest = ManifestFile::new(self.disk.clone(), self.manifest.clone());
         let mut current = std::mem::take(&mut self.manifest);
-        replaced(disk, manifest.replace(&mut current, next))?;
-        remove_unnamed(disk, &current, 0)?;
+        let only_newer = next
+            == Manifest {
+                revision,
+                ..current.clone()
+            };
+        match manifest.replace(&mut current, next) {
+            // What the old one says holds as well; a full disk is no reason not to serve what is on it.
+            Err(ReplaceError::NoSpace(what)) if only_newer => {
+                tracing::warn!(%what, "no space for a new manifest: the old one stays");
+            }
+            other => replaced(disk, other)?,
+        }
+        if lost_from.is_some() {
+            remove_unnamed(disk, &current, 0)?;
+        }
         *manifest.lock() = current;
         let mut spare = Spare::default();
         let engine = Arc::new(Engine::new(self.disk, self.options, manifest, view));
@@ -464,8 +478,11 @@ impl Recovery {
         let number = self.manifest.segments.last().map_or(0, |entry| entry.number) + 1;
         let name = files::segment(number);
         let capacity = view.log.segments().last().map_or(0, |segment| segment.map().capacity());
-        let file =
-            allocate(disk, number, next_len(&self.options, capacity)).map_err(failed(disk, "allocate it", &name))?;
+        let (len, len_min) = (
+            next_len(&self.options, capacity),
+            self.options.segment_bytes_first.into(),
+        );
+        let file = allocate(disk, number, len, len_min).map_err(failed(disk, "allocate it", &name))?;
         let seed = Seed {
             store: self.manifest.store,
             segment: number,

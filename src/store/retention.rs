@@ -110,7 +110,7 @@ pub(super) fn retire(engine: &Engine, keep: Option<Duration>) -> Result<(), Shel
     }
     match engine.manifest.replace(&mut manifest, next) {
         Ok(()) => {}
-        Err(ReplaceError::NoSpace) => return Err(ShelveError::NoSpace),
+        Err(ReplaceError::NoSpace(_)) => return Err(ShelveError::NoSpace),
         Err(ReplaceError::Failed(error)) => {
             engine.fail("replace the manifest", &error);
             return Err(ShelveError::Failed);

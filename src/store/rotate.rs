@@ -19,10 +19,10 @@ use flatkube_format::segment::{self, Footer, FooterBuilder, FooterEntry};
 
 use super::disk::{Disk, DiskFile};
 use super::engine::{Engine, remove, unix_seconds};
-use super::error::Damaged;
+use super::error::{Damaged, NoSpace};
 use super::files;
 use super::log::EntryList;
-use super::manifest::{ReplaceError, is_no_space};
+use super::manifest::ReplaceError;
 use super::map::Map;
 use super::options::Durability;
 use super::segment::{Sealed, Segment};
@@ -103,7 +103,7 @@ pub(super) fn footer_growth(resource: &str) -> usize {
 #[derive(Debug)]
 pub(super) enum RotateError {
     /// No space; the segment in use stays the one in use.
-    NoSpace,
+    NoSpace(NoSpace),
     /// The disk failed, which was told to [`Engine::fail`].
     Failed(String),
 }
@@ -209,25 +209,32 @@ pub(super) fn rotate(
     let failed = |action: &str, error: &dyn std::fmt::Display| RotateError::Failed(engine.fail(action, error));
     let number = active.seed.segment + 1;
     let needed = (segment::HEADER_LEN + len + MARKER + FOOTER_HEAD) as u64;
+    let len_min = u64::from(engine.options.segment_bytes_first);
     let len_new = next_len(&engine.options, grows_from).max(needed);
 
     // Space first: until here nothing has changed.
     let file = match spare.take() {
         Some(file) if file.len().is_ok_and(|len| len >= needed) => file,
-        _ => match allocate(disk, number, len_new) {
+        _ => match allocate(disk, number, len_new, needed.max(len_min)) {
             Ok(file) => file,
-            Err(error) if is_no_space(&error) => return Err(RotateError::NoSpace),
-            Err(error) => return Err(failed("allocate a log segment", &error)),
+            Err(error) => {
+                return Err(match NoSpace::of(&error) {
+                    Some(what) => RotateError::NoSpace(what),
+                    None => failed("allocate a log segment", &error),
+                });
+            }
         },
     };
-    match allocate(disk, number + 1, next_len(&engine.options, len_new as usize)) {
+    match allocate(disk, number + 1, next_len(&engine.options, len_new as usize), len_min) {
         Ok(next) => spare.put(engine, next),
-        Err(error) if is_no_space(&error) && delete => spare.starve(),
-        Err(error) if is_no_space(&error) => {
-            spare.put(engine, file);
-            return Err(RotateError::NoSpace);
-        }
-        Err(error) => return Err(failed("allocate a log segment", &error)),
+        Err(error) => match NoSpace::of(&error) {
+            Some(what) if delete => spare.starve(what),
+            Some(what) => {
+                spare.put(engine, file);
+                return Err(RotateError::NoSpace(what));
+            }
+            None => return Err(failed("allocate a log segment", &error)),
+        },
     }
 
     let view = engine.view();
@@ -259,20 +266,22 @@ pub(super) fn rotate(
         sealed: None,
     });
     let mut replaced = engine.manifest.replace(&mut manifest, next.clone());
-    if matches!(replaced, Err(ReplaceError::NoSpace)) && spare.take().is_some() {
+    if let Err(ReplaceError::NoSpace(what)) = replaced
+        && spare.take().is_some()
+    {
         // The spare's space is there for this, too.
         let _ = remove(disk, &files::segment(number + 1));
         if delete {
-            spare.starve();
+            spare.starve(what);
             replaced = engine.manifest.replace(&mut manifest, next);
         }
     }
     match replaced {
         Ok(()) => {}
-        Err(ReplaceError::NoSpace) => {
+        Err(ReplaceError::NoSpace(what)) => {
             // The old segment goes on, over the footer that is behind its end and was not published.
             spare.put(engine, file);
-            return Err(RotateError::NoSpace);
+            return Err(RotateError::NoSpace(what));
         }
         Err(ReplaceError::Failed(error)) => return Err(failed("replace the manifest", &error)),
     }

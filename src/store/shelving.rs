@@ -393,7 +393,7 @@ impl Shelver {
         let replaced = std::mem::replace(&mut next.resources[index].parts, entries.clone());
         match engine.manifest.replace(&mut manifest, next) {
             Ok(()) => {}
-            Err(ReplaceError::NoSpace) => {
+            Err(ReplaceError::NoSpace(_)) => {
                 for file in &written {
                     drop(remove(&*engine.disk, &files::part(*file)));
                 }

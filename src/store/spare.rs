@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::disk::{Disk, DiskFile};
 use super::engine::{Engine, remove};
+use super::error::NoSpace;
 use super::files;
-use super::manifest::is_no_space;
 use super::options::{Durability, Options};
 use super::rotate::Active;
 
@@ -26,8 +26,8 @@ const STEP: usize = 1 << 20;
 pub(super) struct Spare {
     /// Its number is that of the next segment.
     file: Option<Arc<Filled>>,
-    /// There was no space for a new spare when deletes used the last one up.
-    starved: bool,
+    /// Why there was no space for a new spare when deletes used the last one up.
+    starved: Option<NoSpace>,
 }
 
 /// A file that a thread may be filling with zeroes.
@@ -38,14 +38,14 @@ struct Filled {
 }
 
 impl Spare {
-    /// Whether only deletes may be written.
-    pub(super) fn starved(&self) -> bool {
+    /// Why only deletes may be written, if so.
+    pub(super) fn starved(&self) -> Option<NoSpace> {
         self.starved
     }
 
     /// From here on only deletes may be written, until there is a spare again.
-    pub(super) fn starve(&mut self) {
-        self.starved = true;
+    pub(super) fn starve(&mut self, what: NoSpace) {
+        self.starved = Some(what);
     }
 
     /// Gives the file away. Waits for at most one step of its filling.
@@ -66,7 +66,7 @@ impl Spare {
             let (engine, filled) = (engine.clone(), filled.clone());
             let fill = move || {
                 if let Err(error) = filled.fill(engine.options.shelve_pause)
-                    && !is_no_space(&error)
+                    && NoSpace::of(&error).is_none()
                 {
                     engine.fail("fill a log segment", &error);
                 }
@@ -81,11 +81,14 @@ impl Spare {
     pub(super) fn refill(&mut self, engine: &Arc<Engine>, active: &Active) {
         if self.file.is_none() {
             let len = next_len(&engine.options, active.segment.map().capacity());
-            if let Ok(file) = allocate(&*engine.disk, active.seed.segment + 1, len) {
+            let len_min = engine.options.segment_bytes_first.into();
+            if let Ok(file) = allocate(&*engine.disk, active.seed.segment + 1, len, len_min) {
                 self.put(engine, file);
             }
         }
-        self.starved &= self.file.is_none();
+        if self.file.is_some() {
+            self.starved = None;
+        }
     }
 }
 
@@ -124,17 +127,24 @@ pub(super) fn next_len(options: &Options, capacity: usize) -> u64 {
         .max(u64::from(options.segment_bytes_first))
 }
 
-/// A new allocated file for the segment `number`, not synced.
-pub(super) fn allocate(disk: &dyn Disk, number: u64, len: u64) -> io::Result<Arc<dyn DiskFile>> {
+/// A new allocated file for the segment `number`, not synced, of `len` bytes. Where there is no space for so many it gets
+/// fewer, down to `len_min`: the last of a disk is used, too.
+pub(super) fn allocate(disk: &dyn Disk, number: u64, mut len: u64, len_min: u64) -> io::Result<Arc<dyn DiskFile>> {
     let name = files::segment(number);
-    // What no manifest names is of no worth.
-    remove(disk, &name)?;
-    let file = disk.create(&name)?;
-    match file.allocate(len) {
-        Ok(()) => Ok(file),
-        Err(error) => {
-            let _ = remove(disk, &name);
-            Err(error)
+    loop {
+        // What no manifest names is of no worth.
+        remove(disk, &name)?;
+        let file = disk.create(&name)?;
+        match file.allocate(len) {
+            Ok(()) => return Ok(file),
+            Err(error) => {
+                let _ = remove(disk, &name);
+                let is_full = matches!(NoSpace::of(&error), Some(NoSpace::Device | NoSpace::Quota));
+                if !is_full || len <= len_min {
+                    return Err(error);
+                }
+                len = (len / 2).max(len_min);
+            }
         }
     }
 }

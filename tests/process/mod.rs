@@ -129,6 +129,34 @@ impl Server {
         }
     }
 
+    /// Kills it, at once: no other process has to start for that.
+    pub(crate) fn kill(mut self) -> ExitStatus {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it ends")
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// When it has not after `limit`.
+    pub(crate) fn wait(mut self, limit: std::time::Duration) -> Ended {
+        let (id, log) = (self.id(), self.log.take());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let status = self.child.wait();
+            let log = log.map(|log| log.join().expect("the log")).unwrap_or_default();
+            // Too late, if nobody takes it.
+            let _ = sender.send(Ended {
+                status: status.expect("it ends"),
+                log,
+            });
+        });
+        receiver.recv_timeout(limit).unwrap_or_else(|_| {
+            let _ = Command::new("kill").arg("-KILL").arg(id.to_string()).status();
+            panic!("it goes on")
+        })
+    }
+
     /// Sends a signal and goes on.
     pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill")

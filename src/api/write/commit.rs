@@ -45,10 +45,8 @@ pub(super) async fn commit(
             "the object takes {bytes} bytes in the log, the limit is {max}"
         ))),
         WriteError::Key(key) => Refused::Status(Status::bad_request(format!("{key:?} cannot name an object"))),
-        WriteError::NoSpace => {
-            let mut status = Status::internal(
-                "no space left on the device of the data directory: free some; reads go on meanwhile, deletions may",
-            );
+        WriteError::NoSpace(what) => {
+            let mut status = Status::internal(format!("{what}; reads go on meanwhile, deletions may"));
             status.reason = "InsufficientStorage";
             Refused::Status(status)
         }

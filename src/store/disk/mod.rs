@@ -37,6 +37,11 @@ pub trait Disk: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes all changes of names durable.
     fn sync_dir(&self) -> io::Result<()>;
+    /// Looks whether the directory's path still leads to the directory that was locked. `NotFound`: it was removed, moved, or
+    /// replaced by another, and what is written to its open files would be gone with them.
+    fn check_in_place(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// What a person calls the file `name`: its path, for messages.
     fn path(&self, name: &str) -> String;
 }
@@ -58,6 +63,10 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
     /// Makes the bytes and the length durable. After an error nothing is known about what is durable: do not retry.
     fn sync_data(&self) -> io::Result<()>;
+    /// Looks whether the file still has a name. `NotFound`: it was removed, and its bytes go when it is closed.
+    fn check_in_place(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// The map of the file at its present length; the same one as long as anybody holds it.
     fn map(&self) -> io::Result<Arc<Map>>;
 }

@@ -1,8 +1,8 @@
 //! A real directory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -16,6 +16,8 @@ use crate::store::map::Map;
 pub struct RealDisk {
     directory: PathBuf,
     writable: bool,
+    /// Device and inode of the file that was locked last.
+    locked: Mutex<Option<(u64, u64)>>,
 }
 
 impl RealDisk {
@@ -30,6 +32,7 @@ impl RealDisk {
         Ok(RealDisk {
             directory,
             writable: true,
+            locked: Mutex::default(),
         })
     }
 
@@ -40,6 +43,7 @@ impl RealDisk {
         Ok(RealDisk {
             directory,
             writable: false,
+            locked: Mutex::default(),
         })
     }
 
@@ -84,6 +88,7 @@ impl Disk for RealDisk {
             FlockOperation::NonBlockingLockShared
         };
         rustix::fs::flock(&file, operation)?;
+        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity(&file.metadata()?));
         Ok(Box::new(file))
     }
 
@@ -135,9 +140,26 @@ impl Disk for RealDisk {
         File::open(&self.directory)?.sync_all()
     }
 
+    fn check_in_place(&self) -> io::Result<()> {
+        let locked = *self.locked.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = std::fs::metadata(self.directory.join(files::LOCK)).map(|found| identity(&found))?;
+        match locked {
+            Some(locked) if locked != found => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "another directory is in its place",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
+}
+
+/// What tells a file from every other that exists at the same time.
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 struct RealFile {
@@ -193,6 +215,16 @@ impl DiskFile for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+
+    fn check_in_place(&self) -> io::Result<()> {
+        if self.file.metadata()?.nlink() > 0 {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("the file {} was removed", self.name),
+        ))
     }
 
     fn map(&self) -> io::Result<Arc<Map>> {
