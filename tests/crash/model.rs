@@ -147,8 +147,15 @@ pub(crate) struct Version {
 pub(crate) struct Known {
     /// The last acknowledged version and its revision.
     pub(crate) acknowledged: Option<(Version, u64)>,
-    /// What the key holds if the write whose answer has not come was made.
-    pub(crate) under_way: Option<Option<Version>>,
+    /// The write whose answer has not come.
+    pub(crate) under_way: Option<Change>,
+}
+
+/// What a write makes of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    To(Version),
+    Away,
 }
 
 impl Known {
@@ -159,12 +166,12 @@ impl Known {
     pub(crate) fn settle(&mut self, name: &str, found: Option<(Version, u64)>) {
         let as_acknowledged = found == self.acknowledged;
         let found_version = found.map(|(version, _)| version);
-        let as_under_way = self.under_way.is_some_and(|under_way| found_version == under_way);
+        let as_under_way = self.under_way == Some(found_version.map_or(Change::Away, Change::To));
         let marked = self.acknowledged.map(|(version, _)| Version {
             deleting: true,
             ..version
         });
-        let half_deleted = self.under_way == Some(None) && marked.is_some() && found_version == marked;
+        let half_deleted = self.under_way == Some(Change::Away) && marked.is_some() && found_version == marked;
         assert!(
             as_acknowledged || as_under_way || half_deleted,
             "{name}: found {found:?}, knew {self:?}"

@@ -60,7 +60,7 @@ impl Figures {
         let names: Vec<String> = entries
             .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
             .collect();
-        let is_new = |name: &String| name.starts_with("shelf-") && name.ends_with(".new");
+        let is_new = |name: &String| name.starts_with("shelf-") && name.contains(".new");
         self.unfinished_shelves += u64::from(names.iter().any(is_new));
         self.unfinished_manifests += u64::from(names.iter().any(|name| name == "manifest.new"));
         self.cut_logs = names.iter().filter(|name| name.starts_with("cut-")).count() as u64;

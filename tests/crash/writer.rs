@@ -6,7 +6,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::client::{Answer, Broken, Client};
-use crate::model::{Acknowledged, Kind, Known, Ledger, Version, name, revision};
+use crate::model::{Acknowledged, Change, Kind, Known, Ledger, Version, name, revision};
 
 /// Keys of each kind that a writer has.
 const KEYS_PER_KIND: usize = 5;
@@ -71,11 +71,12 @@ impl Writer {
                 status: None,
                 deleting: false,
             };
-            known.under_way = Some(Some(version));
+            known.under_way = Some(Change::To(version));
             let body = kind.object(name, &self.label, number);
             let answer = answered(client.post(kind.collection(), &body).await)?;
             assert_eq!(answer.status, StatusCode::CREATED, "{name}: {answer:?}");
-            return Ok(known.acknowledge(kind, name, &answer.json(), true, newest, ledger));
+            known.acknowledge(kind, name, &answer.json(), true, newest, ledger);
+            return Ok(());
         };
         let patch = "application/merge-patch+json";
         let renumbered = Version { number, ..version };
@@ -100,14 +101,15 @@ impl Writer {
                 return Ok(());
             }
             2..5 => {
-                known.under_way = Some(None);
+                known.under_way = Some(Change::Away);
                 let answer = answered(client.delete(&format!("{path}?gracePeriodSeconds=0")).await)?;
                 assert_eq!(answer.status, StatusCode::OK, "{name}: {answer:?}");
                 *known = Known::default();
-                return Ok(ledger.acknowledge());
+                ledger.acknowledge();
+                return Ok(());
             }
             5..9 if kind == Kind::Pod => {
-                known.under_way = Some(Some(Version {
+                known.under_way = Some(Change::To(Version {
                     status: Some(number),
                     ..version
                 }));
@@ -117,13 +119,13 @@ impl Writer {
                     .await
             }
             5..9 => {
-                known.under_way = Some(Some(renumbered));
+                known.under_way = Some(Change::To(renumbered));
                 let mut body = kind.object(name, &self.label, number);
                 body["metadata"]["resourceVersion"] = at.to_string().into();
                 client.put(&path, &body).await
             }
             choice => {
-                known.under_way = Some(Some(renumbered));
+                known.under_way = Some(Change::To(renumbered));
                 let body = kind.patch(number, (choice > 12).then_some(at)).to_string();
                 client
                     .send(Method::PATCH, &path, &[("content-type", patch)], body)
@@ -132,14 +134,15 @@ impl Writer {
         };
         let answer = answered(answer)?;
         assert_eq!(answer.status, StatusCode::OK, "{name}: {answer:?}");
-        Ok(known.acknowledge(kind, name, &answer.json(), false, newest, ledger))
+        known.acknowledge(kind, name, &answer.json(), false, newest, ledger);
+        Ok(())
     }
 
     /// Deletes all objects of a kind. Any of them may be gone when the answer does not come.
     async fn delete_all(&mut self, client: &mut Client, kind: Kind, ledger: &Ledger) -> Result<(), Broken> {
         let of_kind = |(of, _, known): &&mut (Kind, String, Known)| *of == kind && known.acknowledged.is_some();
         for (_, _, known) in self.keys.iter_mut().filter(of_kind) {
-            known.under_way = Some(None);
+            known.under_way = Some(Change::Away);
         }
         let path = format!(
             "{}?gracePeriodSeconds=0&labelSelector=writer%3D{}",
@@ -185,7 +188,7 @@ impl Known {
         let (version, revision) = (kind.version(object), revision(object));
         assert_eq!(name(object), key);
         assert_eq!(
-            Some(Some(version)),
+            Some(Change::To(version)),
             self.under_way,
             "{key}: another version was acknowledged"
         );
