@@ -213,7 +213,7 @@ fn a_disk_that_turns_read_only_ends_the_server_and_loses_nothing() {
     let (created, broken) = runtime.block_on(fill(&mut client, acknowledged, 100));
     assert_eq!(created, acknowledged, "acknowledged on a read-only disk");
     assert!(broken.is_err(), "{broken:?}");
-    let ended = server.wait(NOTICED);
+    let ended = server.wait_at_most(NOTICED);
     assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
     assert!(ended.log.contains("the disk failed"), "{}", ended.log);
     // It is not served as it is.
@@ -273,7 +273,7 @@ fn a_limit_on_file_sizes_refuses_writes_and_does_not_kill() {
     let (more, broken) = runtime.block_on(fill(&mut client, created, 100));
     assert_eq!(more, created, "acknowledged beyond the limit");
     assert!(broken.is_err(), "{broken:?}");
-    let ended = server.wait(NOTICED);
+    let ended = server.wait_at_most(NOTICED);
     assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
     assert!(
         ended.log.contains("the disk failed") && ended.log.contains("File too large"),
@@ -318,7 +318,7 @@ fn a_moved_directory_ends_the_server_before_it_acknowledges_anything() {
             broken.is_err() || broken.as_ref().is_ok_and(|answer| answer.status.is_server_error()),
             "{broken:?}"
         );
-        said_so(&server.wait(NOTICED), &data);
+        said_so(&server.wait_at_most(NOTICED), &data);
 
         // Put back, all is there.
         if is_replaced {
@@ -340,7 +340,7 @@ fn a_removed_directory_ends_an_idle_server_and_a_removed_log_a_busy_one() {
     let data = folder.path("idle");
     let server = folder.serve(&data, &[]).unwrap_or_else(|ended| panic!("{ended:?}"));
     fs::remove_dir_all(&data).expect("removed");
-    said_so(&server.wait(NOTICED), &data);
+    said_so(&server.wait_at_most(NOTICED), &data);
 
     let data = folder.path("busy");
     let server = folder.serve(&data, &[]).unwrap_or_else(|ended| panic!("{ended:?}"));
@@ -356,5 +356,5 @@ fn a_removed_directory_ends_an_idle_server_and_a_removed_log_a_busy_one() {
     }
     let (count_then, _) = runtime.block_on(fill(&mut client, 0, 100));
     assert_eq!(count_then, 0, "acknowledged into a file that is gone");
-    said_so(&server.wait(NOTICED), &data);
+    said_so(&server.wait_at_most(NOTICED), &data);
 }

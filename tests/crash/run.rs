@@ -334,7 +334,7 @@ impl Run {
             }
             End::PowerCut(mount) => {
                 assert!(mount.cut_power(), "the file system can be shut down");
-                let ended = tokio::task::spawn_blocking(|| server.wait(PATIENCE))
+                let ended = tokio::task::spawn_blocking(|| server.wait_at_most(PATIENCE))
                     .await
                     .expect("its end");
                 // Aborted for a write that failed, or ended for a page that could not be read.

@@ -139,7 +139,7 @@ impl Server {
     ///
     /// # Panics
     /// When it has not after `limit`.
-    pub(crate) fn wait(mut self, limit: std::time::Duration) -> Ended {
+    pub(crate) fn wait_at_most(mut self, limit: std::time::Duration) -> Ended {
         let (id, log) = (self.id(), self.log.take());
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

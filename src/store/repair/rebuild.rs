@@ -66,7 +66,7 @@ pub(super) fn carry_out(
         disk.sync_dir().map_err(RepairError::io(disk, "sync it", ""))?;
         store(disk, &next).map_err(|error| {
             let error = match error {
-                ReplaceError::NoSpace => std::io::ErrorKind::StorageFull.into(),
+                ReplaceError::NoSpace(what) => std::io::Error::new(std::io::ErrorKind::StorageFull, what),
                 ReplaceError::Failed(error) => error,
             };
             RepairError::io(disk, "replace it", files::MANIFEST)(error)
