@@ -16,7 +16,10 @@ use crate::region::counted_once;
 use crate::stored::{self, pod_place};
 use crate::{Scenario, opened};
 
-const TOKEN: &str = "instructions";
+/// A member of `system:masters`, for whom there are no limits ...
+const MASTER: &str = "instructions";
+/// ... and somebody who shares with others.
+const USER: &str = "instructions-user";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Requests before it counts.
 const WARM: usize = 5;
@@ -32,27 +35,32 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         run,
     };
     vec![
-        scenario("http_get", 500, |fixtures, rounds| {
-            let paths: Vec<String> = (0..100)
-                .map(|number| {
-                    let (namespace, name) = pod_place(number);
-                    format!("/api/v1/namespaces/{namespace}/pods/{name}")
-                })
-                .collect();
-            asked(fixtures, rounds, move |client, round| {
-                client.get(&paths[round % paths.len()], "application/json");
-            });
-        }),
+        scenario("http_get", 500, |fixtures, rounds| get(fixtures, rounds, MASTER)),
+        scenario("http_get_by_user", 500, |fixtures, rounds| get(fixtures, rounds, USER)),
         scenario("http_table_500", 10, |fixtures, rounds| {
-            asked(fixtures, rounds, |client, _| {
+            asked(fixtures, rounds, MASTER, |client, _| {
                 client.get("/api/v1/pods?limit=500", TABLE);
             });
         }),
         scenario("http_create_pod_and_status", 20, |fixtures, rounds| {
             let pods: Vec<_> = (0..rounds as usize + WARM).map(new_pod).collect();
-            asked(fixtures, rounds, move |client, round| create(client, &pods[round]));
+            asked(fixtures, rounds, MASTER, move |client, round| {
+                create(client, &pods[round])
+            });
         }),
     ]
+}
+
+fn get(fixtures: &Fixtures, rounds: u64, token: &'static str) {
+    let paths: Vec<String> = (0..100)
+        .map(|number| {
+            let (namespace, name) = pod_place(number);
+            format!("/api/v1/namespaces/{namespace}/pods/{name}")
+        })
+        .collect();
+    asked(fixtures, rounds, token, move |client, round| {
+        client.get(&paths[round % paths.len()], "application/json");
+    });
 }
 
 /// A Pod that is to be created in the namespace `default`.
@@ -87,14 +95,14 @@ fn create(client: &mut Client, pod: &NewPod) {
 }
 
 /// Counts the server while a client on a thread of its own asks `rounds` times; `ask` is told how often it was asked before.
-fn asked(fixtures: &Fixtures, rounds: u64, ask: impl Fn(&mut Client, usize) + Send + 'static) {
+fn asked(fixtures: &Fixtures, rounds: u64, token: &'static str, ask: impl Fn(&mut Client, usize) + Send + 'static) {
     let served = Served::start(&fixtures.served_folder());
     let address = served.server.http_address().expect("an address");
     let (warm, is_warm) = oneshot::channel();
     let (go, may_go) = std::sync::mpsc::channel();
     let (done, is_done) = oneshot::channel();
     let client = std::thread::spawn(move || {
-        let mut client = Client::of(address);
+        let mut client = Client::of(address, token);
         (0..WARM).for_each(|round| ask(&mut client, round));
         warm.send(()).expect("somebody waits");
         may_go.recv().expect("it goes on");
@@ -119,7 +127,7 @@ pub(crate) struct Served {
 impl Served {
     pub(crate) fn start(folder: &Path) -> Self {
         let tokens = folder.join("tokens.csv");
-        std::fs::write(&tokens, format!("{TOKEN},counter,1,system:masters\n")).expect("a file");
+        std::fs::write(&tokens, format!("{MASTER},counter,1,system:masters\n{USER},user,2\n")).expect("a file");
         let loopback = ([127, 0, 0, 1], 0).into();
         let config = ServerConfig {
             data_dir: folder.to_owned(),
@@ -148,15 +156,17 @@ impl Served {
 /// A blocking client on one connection.
 struct Client {
     socket: TcpStream,
+    token: &'static str,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    fn of(address: SocketAddr) -> Self {
+    fn of(address: SocketAddr, token: &'static str) -> Self {
         let socket = TcpStream::connect(address).expect("a connection");
         socket.set_nodelay(true).expect("a socket");
         Self {
             socket,
+            token,
             buffer: vec![0; ANSWER_LEN_MAX],
         }
     }
@@ -168,8 +178,9 @@ impl Client {
     /// Sends a request and reads the whole answer, which must be a success.
     fn exchange(&mut self, method: &str, path: &str, accept: &str, content_type: &str, body: &[u8]) {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nUser-Agent: kubelet/v1.36\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nUser-Agent: kubelet/v1.36\r\n\
              Accept: {accept}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+            self.token,
             body.len()
         );
         self.socket

@@ -138,6 +138,41 @@ impl<F: Future<Output = Result<Response, Status>>> Future for Gated<'_, F> {
     }
 }
 
+pin_project! {
+    /// A part of a request's work that runs beside it, in a task of its own: polled when it is the flow's turn. It holds no
+    /// place; the request does.
+    pub(in crate::api) struct InTurn<F> {
+        #[pin]
+        work: F,
+        // `None` for those who pass by.
+        visit: Option<Visit>,
+    }
+}
+
+impl<F: Future> InTurn<F> {
+    pub(in crate::api) fn new(fairness: &Arc<Fairness>, entrant: Entrant<'_>, work: F) -> Self {
+        let is_exempt = entrant.class == Class::Exempt;
+        let visit = (!is_exempt).then(|| fairness.visit(entrant.class, entrant.user));
+        Self { work, visit }
+    }
+}
+
+impl<F: Future> Future for InTurn<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let Some(visit) = this.visit else {
+            return this.work.poll(cx);
+        };
+        ready!(visit.poll_turn(cx));
+        let begun = Instant::now();
+        let polled = this.work.poll(cx);
+        visit.charge(begun.elapsed(), 0);
+        polled
+    }
+}
+
 /// Ready when the request may be polled for the first time.
 fn entered(visit: &mut Visit, phase: &mut Phase, cx: &mut Context<'_>) -> Poll<Result<(), LineFull>> {
     if *phase == Phase::Waiting {
@@ -197,7 +232,7 @@ impl HttpBody for Paced {
 mod tests {
     use std::time::Duration;
 
-    use futures_util::FutureExt as _;
+    use futures_util::FutureExt;
     use http_body_util::BodyExt as _;
     use metrics_exporter_prometheus::PrometheusBuilder;
     use tokio::sync::oneshot;
@@ -360,6 +395,25 @@ mod tests {
         assert!(at_once <= 1, "{at_once} frames did not wait for their turn");
         drop(body);
         assert_eq!(taken(&fairness, Pool::Answers), (0, 0));
+        assert_eq!(fairness.turns.in_lines(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_runs_beside_a_request_is_polled_in_turns() {
+        let fairness = fairness(4);
+        let alice = user("alice");
+        let part = || {
+            InTurn::new(&fairness, Entrant::other(&alice), async {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(3) {}
+            })
+        };
+        let mut parts: Vec<_> = (0..3).map(|_| Box::pin(part())).collect();
+        let done = parts.iter_mut().filter_map(FutureExt::now_or_never).count();
+        assert_eq!((done, fairness.turns.in_lines()), (1, 2));
+        for part in parts.drain(1..) {
+            part.await;
+        }
         assert_eq!(fairness.turns.in_lines(), 0);
     }
 

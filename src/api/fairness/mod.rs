@@ -37,7 +37,7 @@ use crate::resources::Resource;
 use class::{Asked, Class};
 use figures::{Figures, Reason};
 pub(super) use figures::{WAIT, describe};
-pub(super) use gated::Gated;
+pub(super) use gated::{Gated, InTurn};
 use shares::{FlowId, LineLimits, Pool, Shares, Ticket};
 use turns::{Pace, TurnTicket, Turns};
 

@@ -179,12 +179,17 @@ impl<D: Clone, W> Shares<D, W> {
         self.flows.shrink_to_fit();
     }
 
-    /// Takes a place if one may be had at once. Flows whose line is not empty have to wait for it.
+    /// Takes a place if one may be had at once. It overtakes nobody in the flow's own line: who stands there holds as many as
+    /// are free.
     pub(super) fn take(&mut self, pool: Pool, id: FlowId) -> bool {
         let state = &mut self.pools[pool as usize];
         let flow = &mut self.flows[id.0];
-        let takes = flow.held[pool as usize] < state.free && flow.lines[pool as usize].is_empty();
+        let takes = flow.held[pool as usize] < state.free;
         if takes {
+            assert!(
+                flow.lines[pool as usize].is_empty(),
+                "a flow waits for places of {pool:?} that it may have"
+            );
             state.free -= 1;
             flow.held[pool as usize] += 1;
         }
@@ -351,6 +356,19 @@ mod tests {
         }
         assert!(shares.take(Pool::Answers, ids[0]));
         assert_eq!(shares.ask(Pool::Answers, ids[3], 0), Asked::Refused);
+    }
+
+    #[test]
+    fn a_place_that_came_too_late_goes_to_the_next_in_line() {
+        let mut shares = shares(1);
+        let [a, b] = ["a", "b"].map(|name| enter(&mut shares, name));
+        assert!(shares.take(Pool::Reads, a));
+        let Asked::Waits(first) = shares.ask(Pool::Reads, b, 1) else {
+            panic!("there is a place");
+        };
+        assert!(matches!(shares.ask(Pool::Reads, b, 2), Asked::Waits(_)));
+        assert_eq!(shares.give(Pool::Reads, a), [1]);
+        assert_eq!(shares.cancel(Pool::Reads, b, first), [2]);
     }
 
     #[test]

@@ -370,6 +370,27 @@ mod tests {
     }
 
     #[test]
+    fn who_asked_for_nothing_has_saved_up_nothing() {
+        let simulated = Simulated::new(2, &[WEIGHT_USUAL; 2]);
+        let mut polled = [0_u32; 2];
+        simulated.charge(0, 5 * MS);
+        (0..20).for_each(|_| _ = simulated.stand_in_line(0));
+        for round in 0..200 {
+            if round == 100 {
+                polled = [0; 2];
+                simulated.charge(1, 5 * MS);
+                (0..20).for_each(|_| _ = simulated.stand_in_line(1));
+            }
+            for flow in simulated.round() {
+                simulated.charge(flow, 5 * MS);
+                simulated.stand_in_line(flow);
+                polled[flow] += 1;
+            }
+        }
+        assert!(polled[0].abs_diff(polled[1]) <= 4, "{polled:?}");
+    }
+
+    #[test]
     fn a_flow_is_held_up_once_a_slice_and_catches_up_with_one_round() {
         let simulated = Simulated::new(2, &[WEIGHT_USUAL]);
         let free = (0..1000).take_while(|_| {

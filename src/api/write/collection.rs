@@ -9,6 +9,7 @@ use super::options::DeleteOptions;
 use super::target::Target;
 use crate::api::Api;
 use crate::api::body::Response;
+use crate::api::fairness::{Entrant, InTurn};
 use crate::api::read;
 use crate::api::request::{RequestInfo, Verb};
 use crate::api::status::Status;
@@ -33,7 +34,9 @@ pub(super) async fn delete_all(
         }
         let (api, options) = (api.clone(), options.clone());
         let target = Target::at(info.resource, &key);
-        running.spawn(async move { delete::remove(&api, &target, &options).await.map(|_| ()) });
+        let fairness = api.fairness.clone();
+        let deletion = async move { delete::remove(&api, &target, &options).await.map(|_| ()) };
+        running.spawn(InTurn::new(&fairness, Entrant::of(info), deletion));
     }
     while !running.is_empty() {
         finished(running.join_next().await)?;
