@@ -9,6 +9,7 @@ use super::{Context, Refusal, convert, find, prepare_create, prepare_update};
 
 const TABLES: &[(&str, &str)] = &[
     ("networking", include_str!("testdata/refusals/networking.jsonl")),
+    ("services", include_str!("testdata/refusals/services.jsonl")),
     ("storage", include_str!("testdata/refusals/storage.jsonl")),
 ];
 
