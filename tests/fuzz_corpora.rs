@@ -32,6 +32,79 @@ fn every_seed_of_every_target_keeps_its_promises() {
     }
 }
 
+/// On a test's thread, which has 2 MiB of stack as the server's have, and builds whose frames are larger.
+#[test]
+fn what_is_deep_or_long_or_refers_to_itself_is_refused_or_taken() {
+    let target = |name: &str| {
+        attacks::TARGETS
+            .iter()
+            .find(|(target, _)| *target == name)
+            .expect("a target")
+            .1
+    };
+    // As `body` reads them: configmaps or deployments, JSON or YAML.
+    let number = |plural: &str| {
+        let all = flatkube::resources::all();
+        all.iter()
+            .position(|resource| resource.plural == plural)
+            .expect("a resource") as u8
+    };
+    let (configmaps, deployments) = (number("configmaps"), number("deployments"));
+    let (json, yaml) = (0x00, 0x10);
+    let input = |first: u8, second: u8, text: &str| [&[first, second], text.as_bytes()].concat();
+    let nested = |open: &str, middle: &str, close: &str, depth: usize| {
+        [&open.repeat(depth), middle, &close.repeat(depth)].concat()
+    };
+    for depth in [90, 130, 20_000] {
+        let lists = nested("[", "", "]", depth);
+        let unknown = nested("{\"data\":", "1", "}", depth);
+        let known = nested("{\"spec\":{\"template\":", "1", "}}", depth);
+        for text in [
+            &lists,
+            &unknown,
+            &known,
+            &format!("{{\"x\":{lists}}}"),
+            &"[".repeat(depth),
+        ] {
+            target("tree")(text.as_bytes());
+            target("body")(&input(configmaps, json, text));
+            target("body")(&input(deployments, json, text));
+            target("body")(&input(configmaps, yaml, text));
+            for patch in ["json_patch", "merge_patch", "strategic_patch"] {
+                target(patch)(&input(0, 0, text));
+            }
+        }
+        target("body")(&input(configmaps, yaml, &format!("x:\n {}", "- ".repeat(depth))));
+        target("body")(&input(configmaps, yaml, &format!("x: {}", "? ".repeat(depth))));
+        let numbers = format!("{}.{}Ki", "9".repeat(depth), "9".repeat(depth));
+        target("scalars")(numbers.as_bytes());
+        target("label_selector")("a in (b,c),".repeat(depth).trim_end_matches(',').as_bytes());
+    }
+    let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 1..9 {
+        let before = format!("*a{}", level - 1);
+        laughs.push_str(&format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(",")));
+    }
+    target("body")(&input(configmaps, yaml, &laughs));
+    // Each copy doubles the object.
+    let double = r#"{"op":"copy","from":"","path":"/data/x"},"#.repeat(100);
+    target("json_patch")(&input(0, 0, &format!("[{}]", double.trim_end_matches(','))));
+    let containers: Vec<String> = (0..5_000)
+        .map(|number| format!(r#"{{"name":"c{number}","image":"x"}}"#))
+        .collect();
+    let containers = containers.join(",");
+    let ports: Vec<String> = (1..2_000)
+        .map(|number| format!(r#"{{"containerPort":{number},"name":"p{number}"}}"#))
+        .collect();
+    let ports = ports.join(",");
+    let pod = format!(
+        r#"{{"metadata":{{"name":"a"}},"spec":{{"containers":[{{"name":"c","image":"x","ports":[{ports}]}}]}}}}"#
+    );
+    target("body")(&input(number("pods"), json, &pod));
+    let ordered = format!(r#"{{"spec":{{"$setElementOrder/containers":[{containers}],"containers":[{containers}]}}}}"#);
+    target("strategic_patch")(&input(1, 0, &ordered));
+}
+
 #[test]
 fn every_target_is_built_for_the_fuzzer() {
     let manifest = fs::read_to_string(seeds().join("../Cargo.toml")).expect("fuzz/Cargo.toml");

@@ -190,8 +190,7 @@ fn shown_again(store: &Arc<Store>) -> Shown {
                 continue;
             }
             if let Ok(json) = object.json() {
-                let old = all.insert(object.key().to_owned(), (object.revision(), json.to_vec()));
-                assert!(old.is_none(), "a list shows an object once");
+                all.insert(object.key().to_owned(), (object.revision(), json.to_vec()));
             }
         }
         if !all.is_empty() {
@@ -225,7 +224,8 @@ fn list(view: &Arc<View>, resource: &str, range: Range, selection: &Selection) -
         }
     }
     let keys: Vec<&str> = objects.iter().map(Object::key).collect();
-    assert!(keys.is_sorted_by(|a, b| a < b), "in list order: {keys:?}");
+    // A log that creates what a shelf has, under right checksums, shows both: see docs/fuzzing.md.
+    assert!(keys.is_sorted(), "in list order: {keys:?}");
     Some(objects)
 }
 

@@ -5,6 +5,7 @@ mod go_format;
 mod json_patch;
 pub mod managed;
 mod merge;
+mod places;
 mod strategic;
 
 use crate::schema::{FieldValidation, Misfit, Schema, check, decode_object, fits};

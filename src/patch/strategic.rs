@@ -4,6 +4,9 @@
 //! The order of a merged list: elements that the patch names stand in the patch's order, those that it does not name keep
 //! theirs, and the two are interleaved by the order before the patch.
 
+use std::collections::HashSet;
+
+use super::places::{Places, same};
 use super::{PatchError, go_format};
 use crate::schema::{Field, Schema, Shape, Type};
 use crate::tree::{Key, Map, Value};
@@ -103,7 +106,9 @@ fn merge_objects(mut original: Object, mut patch: Object, known: Known<'_>) -> R
         let kept = place.take();
         *place = match (kept, value) {
             (Value::Array(list), Value::Array(values)) if deleting => {
-                Value::Array(list.into_iter().filter(|item| !values.contains(item)).collect())
+                let gone = Places::of(&values, None);
+                let is_kept = |item: &Value| gone.find(&values, item).is_none();
+                Value::Array(list.into_iter().filter(is_kept).collect())
             }
             (kept, _) if deleting => kept,
             (Value::Object(from), Value::Object(with)) => {
@@ -133,7 +138,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
     };
     let bad = || PatchError::BadRequest("invalid patch format of retainKeys".to_owned());
     let keys = keys.as_array().ok_or_else(bad)?;
-    let named = |key: &str| keys.iter().any(|named| named.as_str() == Some(key));
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let named = |key: &str| keys.contains(key);
     let directive = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(ELEMENT_ORDER);
     if patch
         .iter()
@@ -233,9 +239,11 @@ fn merge_lists(
     }
     if !first.is_object() {
         let mut merged: Vec<Value> = Vec::with_capacity(from.len() + with.len());
+        let mut places = Places::of(&merged, None);
         for item in from.iter().chain(&with) {
-            if !merged.contains(item) {
+            if places.find(&merged, item).is_none() {
                 merged.push(item.clone());
+                places.pushed(&merged);
             }
         }
         return in_order(merged, &with, &from, None);
@@ -244,14 +252,15 @@ fn merge_lists(
         return Err(PatchError::Internal("cannot merge lists without merge key".to_owned()));
     };
     let mut replace = false;
+    let mut deleted = Vec::new();
     let mut patch = Vec::with_capacity(with.len());
     for item in with {
         match item.get(PATCH) {
             None => patch.push(item),
             Some(directive) => match directive.as_str() {
                 Some("delete") => {
-                    let wanted = item.get(key).ok_or_else(|| no_merge_key(&item, key))?;
-                    from.retain(|have| have.get(key) != Some(wanted));
+                    item.get(key).ok_or_else(|| no_merge_key(&item, key))?;
+                    deleted.push(item);
                 }
                 Some("replace") => replace = true,
                 Some("merge") => {
@@ -265,11 +274,15 @@ fn merge_lists(
     if replace {
         return Ok(patch);
     }
+    if !deleted.is_empty() {
+        let gone = Places::of(&deleted, Some(key));
+        from.retain(|have| gone.find(&deleted, have).is_none());
+    }
     let before = from.clone();
+    let mut places = Places::of(&from, Some(key));
     for item in &patch {
-        let wanted = item.get(key).ok_or_else(|| no_merge_key(item, key))?;
-        let place = from.iter().position(|have| have.get(key) == Some(wanted));
-        match (place, item) {
+        item.get(key).ok_or_else(|| no_merge_key(item, key))?;
+        match (places.find(&from, item), item) {
             (Some(place), Value::Object(with)) => {
                 let have = from[place].take();
                 let have = if let Value::Object(have) = have {
@@ -279,7 +292,10 @@ fn merge_lists(
                 };
                 from[place] = Value::Object(merge_objects(have, with.clone(), element)?);
             }
-            _ => from.push(without_directives(item.clone())),
+            _ => {
+                from.push(without_directives(item.clone()));
+                places.pushed(&from);
+            }
         }
     }
     in_order(from, &patch, &before, Some(key))
@@ -301,11 +317,14 @@ fn in_order(
     {
         return Err(no_merge_key(item, key));
     }
-    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item, merge_key));
-    let (mut named, mut rest): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|item| place(order, item).is_some());
-    named.sort_by_key(|item| place(order, item));
-    rest.sort_by_key(|item| place(before, item).unwrap_or(usize::MAX));
+    let (in_order, in_before) = (Places::of(order, merge_key), Places::of(before, merge_key));
+    let (ordered, stood) = (
+        |item: &Value| in_order.find(order, item),
+        |item: &Value| in_before.find(before, item),
+    );
+    let (mut named, mut rest): (Vec<Value>, Vec<Value>) = merged.into_iter().partition(|item| ordered(item).is_some());
+    named.sort_by_cached_key(ordered);
+    rest.sort_by_cached_key(|item| stood(item).unwrap_or(usize::MAX));
     let mut list = Vec::with_capacity(named.len() + rest.len());
     let (mut named, mut rest) = (named.into_iter().peekable(), rest.into_iter().peekable());
     loop {
@@ -314,17 +333,10 @@ fn in_order(
             (Some(_), None) => true,
             (None, Some(_)) => false,
             (Some(left), Some(right)) => {
-                matches!((place(before, left), place(before, right)), (Some(left), Some(right)) if left < right)
+                matches!((stood(left), stood(right)), (Some(left), Some(right)) if left < right)
             }
         };
         list.extend(if rest_first { rest.next() } else { named.next() });
-    }
-}
-
-fn same(a: &Value, b: &Value, merge_key: Option<&str>) -> bool {
-    match merge_key {
-        Some(key) => a.get(key).is_some() && a.get(key) == b.get(key),
-        None => a == b,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Warnings about Pods.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use super::pod_spec::CONTAINER_LISTS;
 use crate::resources::lookup::text;
@@ -73,20 +74,22 @@ fn warn_container(container: &At<'_>, warnings: &mut Vec<String>) {
             ));
         }
     }
-    let ports: Vec<At<'_>> = container.get("ports").items().collect();
-    let key = |port: &At<'_>| {
-        (
+    let mut ports = HashMap::new();
+    for port in container.get("ports").items() {
+        let key = (
             port.get("containerPort").integer(),
             text(port.value, "/protocol").to_owned(),
             port.get("hostPort").integer(),
-        )
-    };
-    for (i, port) in ports.iter().enumerate() {
-        if let Some(first) = ports[..i].iter().find(|other| key(other) == key(port)) {
-            warnings.push(format!(
+        );
+        match ports.entry(key) {
+            Entry::Vacant(first) => {
+                first.insert(port.field);
+            }
+            Entry::Occupied(first) => warnings.push(format!(
                 "{}: duplicate port definition with {}",
-                port.field, first.field
-            ));
+                port.field,
+                first.get()
+            )),
         }
     }
     for part in ["limits", "requests"] {
