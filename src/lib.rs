@@ -10,4 +10,5 @@ pub mod patch;
 pub mod resources;
 pub mod schema;
 pub mod store;
+mod sync;
 pub mod tree;

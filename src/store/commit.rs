@@ -476,10 +476,21 @@ impl Committer {
             self.active.indexed(&write.resource);
         }
         working.view.revision = self.revision;
+        if is_planted(Planted::RingBeforePublish) {
+            self.ring();
+        }
         working.publish();
         Counters::add(&engine.counters.batches, 1);
         Counters::add(&engine.counters.records, self.staged.len() as u64);
 
+        self.ring();
+        engine.signal.written(due);
+        Ok(())
+    }
+
+    /// Wakes who waits for what is staged.
+    fn ring(&self) {
+        let engine = &self.engine;
         let mut last: Option<&Arc<str>> = None;
         for staged in self.staged.iter().rev() {
             let resource = &staged.request.write.resource;
@@ -491,8 +502,6 @@ impl Committer {
             }
         }
         engine.reached.ring(self.revision);
-        engine.signal.written(due);
-        Ok(())
     }
 
     fn failed(&self) -> Option<WriteError> {

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-
-use arc_swap::ArcSwap;
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use super::bell::Bell;
 use super::disk::{Disk, DiskFile};
@@ -17,6 +15,7 @@ use super::recovery::floor_of_every_resource;
 use super::retired::Retired;
 use super::shelving::Signal;
 use super::view::View;
+use crate::sync::{Latest, Mutex, MutexGuard, RwLock};
 
 /// The heart of an open store.
 ///
@@ -31,7 +30,7 @@ pub(super) struct Engine {
     pub(super) counters: Counters,
     pub(super) retired: Retired,
     /// What readers get.
-    published: ArcSwap<View>,
+    published: Latest<View>,
     /// What the next published view grows from.
     working: Mutex<View>,
     /// Rings for every published revision.
@@ -95,7 +94,7 @@ impl Engine {
             options,
             counters: Counters::default(),
             retired: Retired::default(),
-            published: ArcSwap::from_pointee(view.clone()),
+            published: Latest::new(view.clone()),
             working: Mutex::new(view),
             reached,
             floor,
@@ -108,7 +107,7 @@ impl Engine {
 
     /// The newest published view.
     pub(super) fn view(&self) -> Arc<View> {
-        self.published.load_full()
+        self.published.load()
     }
 
     /// The view to change and publish. A change that was not published is there for the next one.

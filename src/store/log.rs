@@ -1,12 +1,12 @@
 //! The log as a view holds it: its segments, and the index of the active one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use flatkube_format::frame::Record;
 
 use super::error::Damaged;
 use super::segment::Segment;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a record is. Valid as long as its segment is in the log, which deltas that refer to it guarantee: a segment is
 /// only retired when all its records are on shelves.

@@ -5,13 +5,14 @@
 //! after one stopped naming them.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use flatkube_format::manifest::{MANIFEST_LEN_MAX, Manifest};
 
 use super::disk::Disk;
 use super::error::{Damaged, NoSpace, OpenError};
 use super::files;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The manifest on disk and its copy in memory. Whoever changes it holds the lock from reading to publishing what
 /// follows from the change, so that changes of views and of the manifest happen in the same order.

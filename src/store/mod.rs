@@ -64,8 +64,7 @@ mod tree;
 mod view;
 mod write;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 pub use backup::{Backup, BackupFile};
@@ -93,6 +92,9 @@ use disk::Disk;
 use engine::Engine;
 pub use shelving::ShelveError;
 use shelving::Shelver;
+
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Mutex, MutexGuard};
 
 /// An open data directory.
 ///
@@ -228,9 +230,9 @@ impl Store {
         self.engine.signal.stop();
         self.engine.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
+        for ended in threads {
             // A thread that panicked has told so on stderr.
-            let _ = thread.join();
+            let _ = ended.join();
         }
         if let Some(mut committer) = self.by_hand().take() {
             while committer.run_once() {}
@@ -318,7 +320,7 @@ fn spawn(
     struct Guard(Arc<Engine>, &'static str);
     impl Drop for Guard {
         fn drop(&mut self) {
-            if std::thread::panicking() {
+            if thread::panicking() {
                 self.0.fail("go on", &format_args!("the {} thread panicked", self.1));
                 self.0.queue.abandon();
             }
@@ -329,7 +331,7 @@ fn spawn(
         let _guard = guard;
         run();
     };
-    std::thread::Builder::new()
+    thread::Builder::new()
         .name(name.to_owned())
         .spawn(body)
         .map_err(|source| OpenError::Io {

@@ -21,6 +21,7 @@ use super::selection::Selection;
 use super::shelf_set::Part;
 use super::shelving::ShelveError;
 use super::view::View;
+use crate::sync::thread;
 
 /// Writes new parts of one resource.
 pub(super) struct PartWriter<'a> {
@@ -245,7 +246,7 @@ impl<'a> PartWriter<'a> {
                 file.sync_data()?;
                 unsynced = 0;
                 if !options.shelve_pause.is_zero() && !self.engine.signal.stopped() {
-                    std::thread::sleep(options.shelve_pause);
+                    thread::sleep(options.shelve_pause);
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Bugs that can be planted, to see that the simulation (`examples/simulate`) finds them.
+//! Bugs that can be planted, to see that the simulation (`examples/simulate`) and the search through interleavings
+//! (`tests/interleavings`) find them.
 //!
 //! Without cargo's feature `planted` there are none, and asking whether one is costs nothing.
 
@@ -21,6 +22,14 @@ pub enum Planted {
     RetireEarly = 4,
     /// Writes can be read before they are synced.
     PublishBeforeSync = 5,
+    /// Followers are told of writes before these can be read.
+    RingBeforePublish = 6,
+    /// Who waits for a bell looks for news only before it leaves its waker.
+    SleepUnchecked = 7,
+    /// Views stop reading a retired segment before they know that its history is gone.
+    RetireInTwoSteps = 8,
+    /// The committer is not woken when the queue is closed.
+    CloseUnheard = 9,
 }
 
 #[cfg(feature = "planted")]

@@ -1,13 +1,15 @@
 //! Writes that wait for the committer.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::error::WriteError;
+use super::planted::{Planted, is_planted};
 use super::write::{Write, Written};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// What a writer waits for.
 pub(super) type Answer = oneshot::Sender<Result<Written, WriteError>>;
@@ -191,6 +193,8 @@ impl Queue {
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.close();
-        self.filled.notify_all();
+        if !is_planted(Planted::CloseUnheard) {
+            self.filled.notify_all();
+        }
     }
 }

@@ -118,6 +118,10 @@ pub(super) fn retire(engine: &Engine, keep: Option<Duration>) -> Result<(), Shel
     }
     let mut working = engine.working();
     working.view.log.retire_below(keep_from);
+    if is_planted(Planted::RetireInTwoSteps) {
+        working.publish();
+        working = engine.working();
+    }
     for (name, floor) in floors {
         let resource = working.view.resource_mut(name);
         resource.floor = resource.floor.max(floor);

@@ -5,10 +5,11 @@
 //! must have an end, or one slow client fills the disk with the past. The store only knows which files those are; readers
 //! ask it ([`Store::overstayed`](super::Store::overstayed)) and end what is too old.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
 use super::map::Map;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The retired files that are still mapped.
 #[derive(Default)]

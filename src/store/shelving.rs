@@ -16,7 +16,7 @@
 //! rewritten for the little that changed. Or when a segment is to be retired whose records are not all on shelves.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use flatkube_format::manifest::{Manifest, PartEntry, ResourceEntry};
@@ -33,6 +33,7 @@ use super::scrub::{DamagedPart, Scrub};
 use super::shelf_set::{Part, ShelfSet};
 use super::view::View;
 use super::write::Archiver;
+use crate::sync::{Condvar, Mutex};
 
 /// How often the thread looks for old segments when nothing else happens.
 const RETIRE_INTERVAL: Duration = Duration::from_secs(30);

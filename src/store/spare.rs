@@ -9,7 +9,7 @@
 //! space (0.71 against 0.33 ms on the machine where this was measured).
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::disk::{Disk, DiskFile};
 use super::engine::{Engine, remove};
@@ -17,6 +17,7 @@ use super::error::NoSpace;
 use super::files;
 use super::options::{Durability, Options};
 use super::rotate::Active;
+use crate::sync::{Mutex, thread};
 
 /// Bytes of zeroes that are written at once.
 const STEP: usize = 1 << 20;
@@ -72,7 +73,7 @@ impl Spare {
                 }
             };
             // Without a thread the spare is as good, only slower.
-            let _ = std::thread::Builder::new().name("filling".to_owned()).spawn(fill);
+            let _ = thread::Builder::new().name("filling".to_owned()).spawn(fill);
         }
         self.file = Some(filled);
     }
@@ -114,7 +115,7 @@ impl Filled {
                 self.file.sync_data()?;
                 at += step;
             }
-            std::thread::sleep(pause);
+            thread::sleep(pause);
         }
         Ok(())
     }

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use rustix::fs::MemfdFlags;
 
 use super::super::{DiskFile, refuse_published};
 use super::{Fate, Operation, SimDisk, Survives, lock};
 use crate::store::map::Map;
+use crate::sync::Mutex;
 
 /// Bytes that a device writes whole or not at all.
 const SECTOR: u64 = 512;

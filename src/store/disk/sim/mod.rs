@@ -27,11 +27,12 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use file::{SimFile, SimInode};
 
 use super::{Disk, DiskFile};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Says for each unsynced change whether it survives a crash. Any function of any kind will do: a random bit, "all",
 /// "none".
