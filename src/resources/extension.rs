@@ -1,4 +1,4 @@
-//! Groups that extend or run the API itself: admission, API services, custom resource definitions, leases, runtimes.
+//! Groups that extend or run the API itself: API services, custom resource definitions, leases, runtimes.
 
 use crate::tree::{Value, json};
 
@@ -6,7 +6,7 @@ use super::FieldError;
 use super::edit::{default_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, condition, list, text};
-use super::names::{label, qualified_name, subdomain};
+use super::names::{dns_1035_label, qualified_name};
 use super::row::Row;
 use super::storage_rules;
 use super::validate::{At, immutable};
@@ -37,23 +37,12 @@ pub(super) const KINDS: &[Kind] = &[
             row.name().text_at("/spec/holderIdentity").age();
         })
         .validate(check_lease),
-    Kind::new("mutatingadmissionpolicies.admissionregistration.k8s.io").cells(|row| policies(row, "/spec/mutations")),
-    Kind::new("mutatingadmissionpolicybindings.admissionregistration.k8s.io").cells(policy_bindings),
-    Kind::new("mutatingwebhookconfigurations.admissionregistration.k8s.io")
-        .cells(webhooks)
-        .validate(check_webhooks),
     Kind::new("runtimeclasses.node.k8s.io")
         .cells(|row| {
             row.name().text_at("/handler").age();
         })
         .validate(storage_rules::runtime_class)
         .validate_update(|old, new, _, errors| immutable(old, new, "handler", errors)),
-    Kind::new("validatingadmissionpolicies.admissionregistration.k8s.io")
-        .cells(|row| policies(row, "/spec/validations")),
-    Kind::new("validatingadmissionpolicybindings.admissionregistration.k8s.io").cells(policy_bindings),
-    Kind::new("validatingwebhookconfigurations.admissionregistration.k8s.io")
-        .cells(webhooks)
-        .validate(check_webhooks),
 ];
 
 fn check_lease(lease: &Value, errors: &mut Vec<FieldError>) {
@@ -88,67 +77,6 @@ fn api_services(row: &mut Row<'_>) {
     row.name().text(service).text(available).age();
 }
 
-fn policies(row: &mut Row<'_>, rules: &str) {
-    let parameters = row.object.pointer("/spec/paramKind").filter(|kind| !kind.is_null());
-    let parameters = parameters.map_or("<unset>".to_owned(), |kind: &Value| {
-        format!("{}/{}", text(kind, "/apiVersion"), text(kind, "/kind"))
-    });
-    row.name().count_at(rules).text(parameters).age();
-}
-
-fn policy_bindings(row: &mut Row<'_>) {
-    let parameters = row
-        .object
-        .pointer("/spec/paramRef")
-        .filter(|parameters| !parameters.is_null());
-    let parameters = parameters.map_or("<unset>".to_owned(), |reference: &Value| {
-        match (text(reference, "/namespace"), text(reference, "/name")) {
-            ("", "") => "*".to_owned(),
-            ("", name) => name.to_owned(),
-            (namespace, name) => format!("{namespace}/{name}"),
-        }
-    });
-    row.name().text_at("/spec/policyName").text(parameters).age();
-}
-
-fn webhooks(row: &mut Row<'_>) {
-    row.name().count_at("/webhooks").age();
-}
-
-fn check_webhooks(configuration: &Value, errors: &mut Vec<FieldError>) {
-    const VERSIONS: &[&str] = &["v1", "v1beta1"];
-    const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    for hook in At::root(configuration).get("webhooks").items() {
-        let name = hook.get("name");
-        let wrong = subdomain(name.text());
-        if !wrong.is_empty() {
-            name.check(wrong, errors);
-        } else if name.text().split('.').count() < 3 {
-            errors.push(name.invalid("should be a domain with at least three segments separated by dots"));
-        }
-        let versions = hook.get("admissionReviewVersions");
-        if !versions.is_empty() && !versions.items().any(|version| VERSIONS.contains(&version.text())) {
-            errors.push(versions.invalid("must include at least one of v1, v1beta1"));
-        }
-        let client = hook.get("clientConfig");
-        if client.get("url").present() == client.get("service").present() {
-            errors.push(client.required("exactly one of url or service is required"));
-        }
-        let timeout = hook.get("timeoutSeconds");
-        if timeout
-            .integer()
-            .is_some_and(|timeout_s| !(1..=30).contains(&timeout_s))
-        {
-            errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
-        }
-        for rule in hook.get("rules").items() {
-            for operation in rule.get("operations").items() {
-                operation.one_of(OPERATIONS, errors);
-            }
-        }
-    }
-}
-
 fn check_api_service(service: &Value, errors: &mut Vec<FieldError>) {
     let root = At::root(service);
     let (name, spec) = (root.get("metadata.name"), root.get("spec"));
@@ -160,13 +88,7 @@ fn check_api_service(service: &Value, errors: &mut Vec<FieldError>) {
     if group.is_empty() && version.text() != "v1" {
         errors.push(group.required("only v1 may have an empty group and it better be legacy kube"));
     }
-    let first = version.text().bytes().next();
-    if !label(version.text()).is_empty() || !first.is_some_and(|byte| byte.is_ascii_lowercase()) {
-        let rule = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-            character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
-            is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-        errors.push(FieldError::invalid_text(&version.field, version.text(), rule));
-    }
+    version.check(dns_1035_label(version.text()), errors);
     for (field, max) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)] {
         let priority = spec.get(field);
         let number = priority.integer().unwrap_or(0);

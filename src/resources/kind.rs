@@ -5,7 +5,9 @@ use crate::tree::Value;
 use super::cell::Cell;
 use super::lookup;
 use super::row::Row;
-use super::{Context, FieldError, Refusal, Resource, apps, batch, core, extension, networking, policy, rbac, storage};
+use super::{
+    Context, FieldError, Refusal, Resource, admission, apps, batch, core, extension, networking, policy, rbac, storage,
+};
 
 /// What a kind computes. Everything has a default that suits most kinds.
 ///
@@ -156,6 +158,7 @@ impl Kind {
 /// All kinds with something of their own, by group.
 const GROUPS: &[&[Kind]] = &[
     core::KINDS,
+    admission::KINDS,
     apps::KINDS,
     batch::KINDS,
     networking::KINDS,

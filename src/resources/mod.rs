@@ -4,6 +4,7 @@
 //!
 //! A kind is a declaration: facts are tables in `facts/*.tsv`; what must be computed is in one file a group.
 
+mod admission;
 pub mod allocation;
 mod apps;
 mod archiver;

@@ -9,6 +9,9 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
 const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
     start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const DNS_1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+    alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+    validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -83,6 +86,22 @@ pub(super) fn path_segment(text: &str, prefix: bool) -> Vec<String> {
     }
     let bad = ['/', '%'].into_iter().filter(|&character| text.contains(character));
     bad.map(|character| format!("may not contain '{character}'")).collect()
+}
+
+/// What is wrong with an RFC 1035 label, which begins with a letter.
+pub(super) fn dns_1035_label(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if text.len() > LABEL_LEN_MAX {
+        wrong.push(too_long(LABEL_LEN_MAX));
+    }
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let fine = text.bytes().all(known)
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && !text.ends_with('-');
+    if !fine {
+        wrong.push(DNS_1035_RULE.to_owned());
+    }
+    wrong
 }
 
 /// What is wrong with a qualified name, the key of a label or annotation: `name` or `example.com/name`.

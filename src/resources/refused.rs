@@ -8,6 +8,7 @@ use crate::tree::Value;
 use super::{Context, Refusal, convert, find, prepare_create, prepare_update};
 
 const TABLES: &[(&str, &str)] = &[
+    ("admission", include_str!("testdata/refusals/admission.jsonl")),
     ("networking", include_str!("testdata/refusals/networking.jsonl")),
     ("services", include_str!("testdata/refusals/services.jsonl")),
     ("storage", include_str!("testdata/refusals/storage.jsonl")),

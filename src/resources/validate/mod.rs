@@ -190,7 +190,8 @@ impl<'a> At<'a> {
 
     /// Pushes what a check of names found.
     pub(super) fn check(&self, wrong: Vec<String>, errors: &mut Vec<FieldError>) {
-        errors.extend(wrong.into_iter().map(|what| self.invalid(what)));
+        let wrong = wrong.into_iter();
+        errors.extend(wrong.map(|what| FieldError::invalid_text(&self.field, self.text(), what)));
     }
 
     /// A text that is there must be one of these.
