@@ -30,7 +30,7 @@ fn compacted(background: bool) {
         background,
         committer_thread: background,
         shelve_min_bytes: u64::MAX,
-        shelve_quiet: Duration::from_secs(3_600),
+        shelve_quiet: Duration::from_hours(1),
         ..options()
     };
     let disk = SimDisk::new();
@@ -109,7 +109,7 @@ fn history_that_is_to_be_kept_is_kept() {
     fill(&store);
     let segments = store.stats().segments;
     runtime()
-        .block_on(store.compact(Duration::from_secs(3_600)))
+        .block_on(store.compact(Duration::from_hours(1)))
         .expect("it is compacted");
     assert_eq!(store.stats().segments, segments);
     assert!(store.view_at("pods", 5).is_ok());

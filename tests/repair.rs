@@ -208,7 +208,7 @@ impl Scene {
         examine(&self.disk, &Named, &|_| {})
     }
 
-    fn repair(&self, diagnosis: Diagnosis) {
+    fn repair(&self, diagnosis: &Diagnosis) {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         diagnosis
             .carry_out(&disk, &Named, self.options.part_bytes, &|_| {})
@@ -302,12 +302,25 @@ fn check(
                 assert!(is_tail || *to < u64::MAX, "no file was shortened: {loss}");
                 let hit = records.range(from..=to).all(|(_, (name, range))| is_hit(name, range));
                 assert!(hit, "{loss} was whole: {damage:?} {:?}", records.get(from));
+                if let (true, Some(made)) = (from == to, scene.made.get(from)) {
+                    // The next write of the object carries what this one wrote, and has taken its place.
+                    let is_next = |(_, next): &(&u64, &Made)| next.resource == made.resource && next.key == made.key;
+                    let next = scene.made.range(from + 1..).find(is_next);
+                    let made_up_for = next
+                        .filter(|(_, _)| made.json.is_some())
+                        .and_then(|(next, _)| records.get(next));
+                    let is_lost = made_up_for.is_none_or(|(name, range)| is_hit(name, range));
+                    assert!(
+                        is_lost,
+                        "{loss} was overwritten by a write that is whole: {damage:?} {made_up_for:?}"
+                    );
+                }
             }
         }
     }
     assert!(keeps_history || !diagnosis.is_sound());
 
-    scene.repair(diagnosis);
+    scene.repair(&diagnosis);
     let again = scene.examine().expect("it is whole now");
     assert!(again.is_sound() && again.leftovers.is_empty(), "{:?}", again.damaged);
     drop(again);
@@ -422,6 +435,6 @@ fn a_sound_directory_is_left_alone() {
     let before = scene.disk.files();
     let diagnosis = scene.examine().expect("it is whole");
     assert!(diagnosis.is_sound() && diagnosis.losses.is_empty());
-    scene.repair(diagnosis);
+    scene.repair(&diagnosis);
     assert_eq!(before, scene.disk.files());
 }

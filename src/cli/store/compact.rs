@@ -64,16 +64,14 @@ pub(super) fn run(arguments: &Compact) -> Result<(), Failure> {
     let keep = arguments.keep_history.unwrap_or_default();
     let bar = arguments.quiet.bytes(None, "compact");
     bar.enable_steady_tick(Duration::from_millis(100));
-    let compacted = match &arguments.directory {
-        Some(directory) => of_directory(&runtime, directory, keep)?,
-        None => {
-            let client = Client::new(&kubeconfig::read(&arguments.kubeconfig)?)?;
-            let path = format!("{PATH}?keepSeconds={}", keep.as_secs());
-            let answer = runtime.block_on(client.send(Method::POST, &path, JSON, Bytes::new()))?;
-            serde_json::from_slice(&answer).map_err(|error| {
-                Failure::new(Exit::Failure, format!("the server's answer is not understood: {error}"))
-            })?
-        }
+    let compacted = if let Some(directory) = &arguments.directory {
+        of_directory(&runtime, directory, keep)?
+    } else {
+        let client = Client::new(&kubeconfig::read(&arguments.kubeconfig)?)?;
+        let path = format!("{PATH}?keepSeconds={}", keep.as_secs());
+        let answer = runtime.block_on(client.send(Method::POST, &path, JSON, Bytes::new()))?;
+        serde_json::from_slice(&answer)
+            .map_err(|error| Failure::new(Exit::Failure, format!("the server's answer is not understood: {error}")))?
     };
     bar.finish_and_clear();
     if arguments.quiet.is_quiet() {

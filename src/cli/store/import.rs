@@ -25,6 +25,7 @@ use crate::cli::progress::Quiet;
 use crate::cli::{Exit, Failure, kubeconfig};
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(
     long_about = "Writes objects into a running server (any Kubernetes API server) through its API: from a file or standard input, \
         as JSON lines (what export writes), JSON or YAML documents, or Lists, compressed with gzip or not; or, with \
@@ -170,28 +171,25 @@ pub(super) fn run(arguments: &Import) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Failure, format!("cannot start the runtime: {error}")))?;
     let mut spool = Spool::new()?;
     let bar = arguments.quiet.objects(None, "read");
-    match &arguments.from_kubeconfig {
-        Some(from) => {
-            let source = Client::new(&kubeconfig::read_context(from, arguments.from_context.as_deref())?)?;
-            let choice = Choice {
-                resource: arguments.resource.clone(),
-                namespace: arguments.namespace.clone(),
-                all: arguments.all,
-            };
-            runtime.block_on(live::read(&source, &choice, &bar, &mut |object| spool.put(&object)))?;
-        }
-        None => {
-            let mut take = |object: Value| {
-                bar.inc(1);
-                spool.put(&object)
-            };
-            if super::backup::is_standard(&arguments.file) {
-                documents::read(io::stdin(), &arguments.file, &mut take)?;
-            } else {
-                let file = File::open(&arguments.file);
-                let file = file.map_err(|error| Failure::io("open", &arguments.file, &error))?;
-                documents::read(file, &arguments.file, &mut take)?;
-            }
+    if let Some(from) = &arguments.from_kubeconfig {
+        let source = Client::new(&kubeconfig::read_context(from, arguments.from_context.as_deref())?)?;
+        let choice = Choice {
+            resource: arguments.resource.clone(),
+            namespace: arguments.namespace.clone(),
+            all: arguments.all,
+        };
+        runtime.block_on(live::read(&source, &choice, &bar, &mut |object| spool.put(&object)))?;
+    } else {
+        let mut take = |object: Value| {
+            bar.inc(1);
+            spool.put(&object)
+        };
+        if super::backup::is_standard(&arguments.file) {
+            documents::read(io::stdin(), &arguments.file, &mut take)?;
+        } else {
+            let file = File::open(&arguments.file);
+            let file = file.map_err(|error| Failure::io("open", &arguments.file, &error))?;
+            documents::read(file, &arguments.file, &mut take)?;
         }
     }
     bar.finish_and_clear();
@@ -265,6 +263,7 @@ enum Outcome {
 }
 
 /// What the writers share.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 struct Work {
     client: Client,
     served: HashMap<(String, String), Served>,
@@ -491,7 +490,7 @@ impl Work {
             return Ok(Outcome::Created);
         };
         self.now_is(old_uid.as_deref(), &found);
-        if self.is_same(&found, &object) {
+        if Self::is_same(&found, &object) {
             return Ok(Outcome::Same);
         }
         // A namespace is there or not; what it says beside its name is the new cluster's.
@@ -589,12 +588,14 @@ impl Work {
     }
 
     /// Whether what is there says all that was given.
-    fn is_same(&self, found: &Value, given: &Value) -> bool {
+    fn is_same(found: &Value, given: &Value) -> bool {
         let mut found = found.clone();
         let mut given = given.clone();
         for object in [&mut found, &mut given] {
             if let Some(metadata) = object["metadata"].as_object_mut() {
-                GIVEN_OUT.iter().for_each(|field| drop(metadata.remove(*field)));
+                for field in GIVEN_OUT {
+                    metadata.remove(field);
+                }
                 metadata.remove("managedFields");
             }
             object.as_object_mut().map(|fields| fields.remove("status"));

@@ -41,7 +41,7 @@ pub(super) fn run(directory: &Path, permission: &Permission, quiet: Quiet) -> Re
         .map_err(|error| super::directory::lock_failed(&store, &error))?;
 
     let bar = quiet.bytes(Some(bytes_of(&store)?), "look");
-    let diagnosis = examine(&*disk, &KindArchiver, &|bytes| bar.inc(bytes)).map_err(failed)?;
+    let diagnosis = examine(&*disk, &KindArchiver, &|bytes| bar.inc(bytes)).map_err(|error| failed(&error))?;
     bar.finish_and_clear();
     for damaged in &diagnosis.damaged {
         eprintln!("{}: offset {}: {}", damaged.file, damaged.offset, damaged.reason);
@@ -76,7 +76,7 @@ pub(super) fn run(directory: &Path, permission: &Permission, quiet: Quiet) -> Re
     let options = Options::default();
     let done = diagnosis.carry_out(&disk, &KindArchiver, options.part_bytes, &|bytes| bar.inc(bytes));
     bar.finish_and_clear();
-    done.map_err(failed)?;
+    done.map_err(|error| failed(&error))?;
     drop(lock);
     verify::run(&Directory::open(&store)?, quiet)?;
     eprintln!(
@@ -119,8 +119,8 @@ fn bytes_of(store: &Path) -> Result<u64, Failure> {
     sum.map_err(|error| Failure::io("read", store, &error))
 }
 
-fn failed(error: RepairError) -> Failure {
-    let exit = match &error {
+fn failed(error: &RepairError) -> Failure {
+    let exit = match error {
         RepairError::NewerFormat(_) => Exit::NewerFormat,
         RepairError::Hopeless(_) => Exit::Damaged,
         RepairError::Io { source, .. } => Exit::of_io(source),

@@ -356,6 +356,8 @@ impl LogState {
                     resource: None,
                     likely: record.likely.clone(),
                 }));
+            } else if gap.revisions.start() == gap.revisions.end() && is_made_up_for(gap.at, *gap.revisions.end()) {
+                // One record, and a later one has what it wrote.
             } else if !gap.revisions.is_empty() {
                 losses.push(Loss::Writes {
                     from: *gap.revisions.start(),

@@ -62,8 +62,10 @@ fn corrected(bytes: &[u8]) -> Vec<Manifest> {
         found.extend(Manifest::decode(&changed));
         changed[at] = right;
     };
-    for at in 0..HEAD_LEN.min(bytes.len()) {
-        (1..=255).for_each(|mask| attempt(at, bytes[at] ^ mask));
+    for (at, byte) in bytes.iter().enumerate().take(HEAD_LEN) {
+        for mask in 1..=255 {
+            attempt(at, byte ^ mask);
+        }
     }
     // In the body, the difference between the two checksums says which one byte it can be, if it is one.
     if let (Some(body), Some(stored)) = (bytes.get(HEAD_LEN..), bytes.get(16..20)) {

@@ -252,7 +252,7 @@ impl Diagnosis {
 
     /// Does it. Takes the directory's lock for granted, and that the originals were put aside.
     pub fn carry_out(
-        self,
+        &self,
         disk: &Arc<dyn Disk>,
         archiver: &dyn Archiver,
         part_bytes: u64,

@@ -110,10 +110,10 @@ pub(super) fn examine(
 
 /// The bytes of a part with what can be put right in its header and among its checksums put right.
 pub(super) fn corrected(bytes: &[u8], entry: &PartEntry) -> Option<(Vec<u8>, Shelf)> {
+    // Where the checksum is that the header bears of itself; the manifest has a copy.
+    const CRC_AT: usize = 124;
     let mut bytes = bytes.to_vec();
     bytes.truncate(entry.bytes as usize);
-    // Behind the checksum that the header bears of itself; the manifest has a copy.
-    const CRC_AT: usize = 124;
     let is_named = |shelf: &Shelf| shelf.header_crc() == entry.header_crc;
     if Shelf::open_header(&bytes).is_ok_and(|shelf| is_named(&shelf)) {
         if Shelf::open(&bytes).is_err() {

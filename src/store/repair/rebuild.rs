@@ -22,7 +22,7 @@ use crate::store::rotate::footer_of;
 use crate::store::write::Archiver;
 
 pub(super) fn carry_out(
-    diagnosis: Diagnosis,
+    diagnosis: &Diagnosis,
     disk: &Arc<dyn Disk>,
     archiver: &dyn Archiver,
     part_bytes: u64,
@@ -36,7 +36,7 @@ pub(super) fn carry_out(
             log,
             keeps_history,
             ..
-        } = &diagnosis;
+        } = diagnosis;
         let mut next = manifest.clone();
         next.generation += 1;
         let mut writer = Writer {
@@ -271,14 +271,13 @@ impl Writer<'_> {
             return Ok(());
         }
         let name = files::segment(place.segment);
-        let segment = match self.segments.get(&place.segment) {
-            Some(segment) => segment.clone(),
-            None => {
-                let segment = Arc::new(read_file(self.disk, &name)?.unwrap_or_default());
-                self.segments.clear();
-                self.segments.insert(place.segment, segment.clone());
-                segment
-            }
+        let segment = if let Some(segment) = self.segments.get(&place.segment) {
+            segment.clone()
+        } else {
+            let segment = Arc::new(read_file(self.disk, &name)?.unwrap_or_default());
+            self.segments.clear();
+            self.segments.insert(place.segment, segment.clone());
+            segment
         };
         let seed = Seed {
             store: self.manifest.store,
