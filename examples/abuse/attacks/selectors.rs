@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::connection::{Connection, Question};
 use crate::failure::Failure;
-use crate::process::Who;
+use crate::process::{Setting, Who};
 use crate::siege::{Attack, Ground, Outcome, fill};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -22,6 +22,13 @@ impl Attack for LongSelectors {
     const TEXT: &'static str = "16 clients: selectors of 1,000,000 labels in the request line; the longest that fits into a head \
                                 (9,000 labels) for lists and watches of 5,000 objects; objects of 150,000 labels, selected by \
                                 the last; collections deleted with a body of 2.9 MiB";
+
+    fn setting(&self) -> Setting {
+        Setting {
+            arguments: vec!["--history-bytes=256MiB".to_owned(), "--durability=os".to_owned()],
+            ..Setting::default()
+        }
+    }
 
     async fn prepare(&self, ground: &Ground) -> Result<(), Failure> {
         fill(ground, MAPS, ground.size(5_000, 500), |number| {
