@@ -29,7 +29,10 @@ pub(super) async fn answer(
     let open = peer.begin();
     let response = route(&api, &peer, request).await.unwrap_or_else(Status::into_response);
     let (head, body) = response.into_parts();
-    Ok(http::Response::from_parts(head, Guarded::new(body, open)))
+    Ok(http::Response::from_parts(
+        head,
+        Guarded::new(body, open, &api.reader.notice),
+    ))
 }
 
 async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) -> Result<Response, Status> {

@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Body, BodyError};
 use super::peer::{LastFrame, Open};
+use super::read::{Begun, Notice, overstayed};
 
 /// Bytes that a client must take of what waits for it within its patience: a client that takes one byte a second, and so
 /// never nothing, would hold a connection, what waits for it, and the files behind that for days.
@@ -291,26 +292,45 @@ pub(super) struct Guarded {
     body: Body,
     open: Open,
     stream: Option<Arc<StreamState>>,
-    /// What is left of a slice that was cut.
+    /// What is left of a slice that was cut: it keeps the file that it lies in, which may have to be given back.
     rest: Bytes,
+    notice: Notice,
+    /// When the slice came that `rest` is the end of.
+    slice_begun: Option<Begun>,
     /// HTTP/1.1: what came after slices that were sent first.
     held: Option<Result<Frame<Bytes>, BodyError>>,
 }
 
 impl Guarded {
     /// To be called in the task that serves the request.
-    pub(super) fn new(body: Body, open: Open) -> Self {
+    pub(super) fn new(body: Body, open: Open, notice: &Notice) -> Self {
         Self {
             body,
             open,
             stream: STREAM.try_with(Arc::clone).ok(),
             rest: Bytes::new(),
+            notice: notice.clone(),
+            slice_begun: None,
             held: None,
+        }
+    }
+
+    /// Notes that a slice is cut, whose end waits for the client.
+    fn begin_slice(&mut self) {
+        self.slice_begun = (!self.rest.is_empty()).then(|| self.notice.begin());
+    }
+
+    /// Breaks off in the middle of a slice whose file must be given back.
+    fn check_slice(&self) -> Result<(), BodyError> {
+        match &self.slice_begun {
+            Some(begun) if !self.rest.is_empty() && begun.has_overstayed() => Err(overstayed()),
+            _ => Ok(()),
         }
     }
 
     /// As many slices as are ready.
     fn poll_slices(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Slices>, BodyError>>> {
+        self.check_slice()?;
         let mut slices = Slices::default();
         // What has a known length is there already: it takes no more memory when it is sent at once.
         let is_made = self.body.size_hint().exact().is_some();
@@ -329,6 +349,11 @@ impl Guarded {
                     Ok(mut data) => {
                         if !is_made && data.len() > HTTP1_SLICE_MAX {
                             self.rest = data.split_off(HTTP1_SLICE_MAX);
+                            if self.slice_begun.is_none() {
+                                self.begin_slice();
+                            }
+                        } else {
+                            self.slice_begun = None;
                         }
                         slices.push(data);
                         if !slices.is_full(len_max) && !self.is_end_stream() {
@@ -363,7 +388,9 @@ impl HttpBody for Guarded {
             return this.poll_slices(cx);
         };
         stream.waiting.store(false, Ordering::Relaxed);
-        if this.rest.is_empty() {
+        this.check_slice()?;
+        let is_new = this.rest.is_empty();
+        if is_new {
             match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => this.rest = data,
@@ -375,6 +402,9 @@ impl HttpBody for Guarded {
         }
         let mut data = Slices::default();
         data.push(this.rest.split_to(this.rest.len().min(STREAM_FRAME_MAX)));
+        if is_new && !this.rest.is_empty() {
+            this.slice_begun = Some(this.notice.begin());
+        }
         if this.rest.is_empty() && this.body.is_end_stream() {
             data.last = Some(this.open.last_frame());
         }
@@ -413,7 +443,7 @@ mod tests {
             .map(|n| Bytes::from(vec![n as u8; n % 7 * 1000]))
             .collect();
         let whole = parts.concat();
-        let mut body = Guarded::new(Body::parts(parts), open());
+        let mut body = Guarded::new(Body::parts(parts), open(), &Notice::default());
         let mut sent = Vec::new();
         let mut frames = 0;
         while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
@@ -455,7 +485,7 @@ mod tests {
                 })
             }
         }
-        let mut body = Guarded::new(Body::stream(Breaks(0)), open());
+        let mut body = Guarded::new(Body::stream(Breaks(0)), open(), &Notice::default());
         let mut next = || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
         let first = next()
             .expect("ready")
@@ -476,6 +506,32 @@ mod tests {
         let error = ours.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed().as_secs(), 60);
+    }
+
+    /// A watch told of one object of 3 MiB: its file stays on the disk as long as the client has not taken all of it.
+    #[tokio::test]
+    async fn an_answer_breaks_off_in_the_middle_of_a_slice_whose_file_must_be_given_back() {
+        struct Made(Option<Bytes>);
+        impl HttpBody for Made {
+            type Data = Bytes;
+            type Error = BodyError;
+            fn poll_frame(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+                Poll::Ready(self.0.take().map(|slice| Ok(Frame::data(slice))))
+            }
+        }
+        for stream in [None, Some(Arc::new(StreamState::default()))] {
+            let notice = Notice::default();
+            let slice = Bytes::from(vec![b'x'; 3 << 20]);
+            let mut body = Guarded::new(Body::stream(Made(Some(slice))), open(), &notice);
+            body.stream = stream;
+            let mut next = || std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).now_or_never();
+            assert!(matches!(next(), Some(Some(Ok(_)))));
+            notice.give(Some(std::time::Instant::now() + Duration::from_secs(1)));
+            assert!(matches!(next(), Some(Some(Err(BodyError::Expired)))));
+        }
     }
 
     #[tokio::test]

@@ -96,7 +96,8 @@ impl Attack for LargeObjects {
             .holding(watchers);
         faults.truncate(5);
         outcome.faults.extend(faults);
-        outcome.removed_max = 512 << 20;
+        // The cap, and what is replaced between two looks at it.
+        outcome.removed_max = 1 << 30;
         Ok(outcome)
     }
 }

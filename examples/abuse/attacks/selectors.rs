@@ -73,7 +73,7 @@ impl Attack for LongSelectors {
         ));
         // Objects of 150,000 labels that were not shelved when they were last counted.
         outcome.left_max = 64 << 20;
-        outcome.removed_max = 64 << 20;
+        outcome.removed_max = 256 << 20;
         faults.truncate(5);
         outcome.faults = faults;
         Ok(outcome)

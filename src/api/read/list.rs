@@ -15,7 +15,7 @@ use super::Reader;
 use super::chunks::{self, Chunks};
 use super::form::{Form, Ready, What, now_s};
 use super::gzip::{self, GZIP_LEN_MIN, Gzip};
-use super::notice::Begun;
+use super::notice::{Begun, overstayed};
 use super::options::{ListOptions, Match};
 use super::state::{self, PastError};
 use super::token::Position;
@@ -96,12 +96,6 @@ fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Re
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     Ok(response)
-}
-
-/// Breaks an answer off that got notice.
-pub(super) fn overstayed() -> BodyError {
-    metrics::counter!("flatkube_overstayed_answers_total").increment(1);
-    BodyError::Expired
 }
 
 /// Where a list begins.

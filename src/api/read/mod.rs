@@ -39,6 +39,7 @@ pub use get::{get, object_answer};
 pub(super) use labels::parse as label_selector;
 pub use list::{list, list_with_keys};
 pub use notice::Notice;
+pub(super) use notice::{Begun, overstayed};
 pub(super) use table::{column_definitions, head as table_head};
 pub(super) use token::Position;
 pub use watch::watch;

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::api::body::BodyError;
+
 /// The moment before which answers began that must end. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Notice {
@@ -35,7 +37,7 @@ impl Notice {
     }
 
     /// For an answer that takes its view after this call.
-    pub(super) fn begin(&self) -> Begun {
+    pub(in crate::api) fn begin(&self) -> Begun {
         Begun {
             notice: self.clone(),
             at: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -45,16 +47,22 @@ impl Notice {
 
 /// When an answer began.
 #[derive(Clone, Debug)]
-pub(super) struct Begun {
+pub(in crate::api) struct Begun {
     notice: Notice,
     at: u64,
 }
 
 impl Begun {
     /// Whether the answer must end. One load.
-    pub(super) fn has_overstayed(&self) -> bool {
+    pub(in crate::api) fn has_overstayed(&self) -> bool {
         self.at < self.notice.before.load(Ordering::Relaxed)
     }
+}
+
+/// Counts an answer that is broken off because it got notice.
+pub(in crate::api) fn overstayed() -> BodyError {
+    metrics::counter!("flatkube_overstayed_answers_total").increment(1);
+    BodyError::Expired
 }
 
 #[cfg(test)]

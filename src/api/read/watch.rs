@@ -19,8 +19,8 @@ use tokio::time::{Instant, Sleep};
 use super::Reader;
 use super::chunks::Chunks;
 use super::form::{Form, What, now_s};
-use super::list::{Source, overstayed};
-use super::notice::Begun;
+use super::list::Source;
+use super::notice::{Begun, overstayed};
 use super::options::ListOptions;
 use super::{answer, state, table};
 use crate::api::Stopping;
@@ -178,7 +178,7 @@ struct WatchBody {
     /// Whom timer and signal wake: as long as it is the same task and neither of them has anything to tell, they need not be
     /// asked again after each event.
     waiting: Option<Waker>,
-    /// Counts while there is a `source`: positions in the log keep no file.
+    /// Counts while there is a `source`: a position in the log keeps no file.
     begun: Begun,
 }
 
