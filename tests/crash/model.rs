@@ -2,6 +2,7 @@
 //! told of them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -204,9 +205,21 @@ pub(crate) struct Ledger {
     pub(crate) acknowledged: Mutex<Vec<Acknowledged>>,
     /// Acknowledged writes, deletes included.
     pub(crate) writes: watch::Sender<u64>,
+    /// The power is gone: of a real machine nobody would hear any more, so what is told from here on does not count. (ext4 may
+    /// call a sync successful that was under way when it was shut down.)
+    powerless: AtomicBool,
 }
 
 impl Ledger {
+    /// Says that the power is about to go, or is back.
+    pub(crate) fn set_powerless(&self, powerless: bool) {
+        self.powerless.store(powerless, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_powerless(&self) -> bool {
+        self.powerless.load(Ordering::SeqCst)
+    }
+
     /// Notes the number of a write that is about to be sent.
     pub(crate) fn sending(&self, name: &str, number: u64) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);

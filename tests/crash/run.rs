@@ -333,6 +333,7 @@ impl Run {
                 self.figures.ended_in_order += 1;
             }
             End::PowerCut(mount) => {
+                self.ledger.set_powerless(true);
                 assert!(mount.cut_power(), "the file system can be shut down");
                 let ended = tokio::task::spawn_blocking(|| server.wait_at_most(PATIENCE))
                     .await
@@ -351,6 +352,7 @@ impl Run {
         for watcher in watchers {
             self.watchers.push(watcher.await.expect("a watcher's assertion"));
         }
+        self.ledger.set_powerless(false);
     }
 }
 

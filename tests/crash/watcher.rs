@@ -103,6 +103,9 @@ impl Watcher {
         let url = self.url(&format!("watch=true&allowWatchBookmarks=true&resourceVersion={from}"));
         let mut watch = Client::connect(address).await?.watch(&url, "application/json").await?;
         while let Some(line) = watch.line().await? {
+            if self.ledger.is_powerless() {
+                return Err("the power is gone".into());
+            }
             let event: Value = serde_json::from_slice(&line).expect("a whole line is a whole event");
             self.take(&event, told);
         }

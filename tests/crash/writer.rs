@@ -73,7 +73,7 @@ impl Writer {
             };
             known.under_way = Some(Change::To(version));
             let body = kind.object(name, &self.label, number);
-            let answer = answered(client.post(kind.collection(), &body).await)?;
+            let answer = answered(client.post(kind.collection(), &body).await, ledger)?;
             assert_eq!(answer.status, StatusCode::CREATED, "{name}: {answer:?}");
             known.acknowledge(kind, name, &answer.json(), true, newest, ledger);
             return Ok(());
@@ -86,7 +86,7 @@ impl Writer {
             // Refused: nothing is under way.
             0 => {
                 let body = kind.object(name, &self.label, number);
-                let answer = answered(client.post(kind.collection(), &body).await)?;
+                let answer = answered(client.post(kind.collection(), &body).await, ledger)?;
                 assert_eq!(answer.status, StatusCode::CONFLICT, "{name}: {answer:?}");
                 return Ok(());
             }
@@ -96,13 +96,14 @@ impl Writer {
                     client
                         .send(Method::PATCH, &path, &[("content-type", patch)], body)
                         .await,
+                    ledger,
                 )?;
                 assert_eq!(answer.status, StatusCode::CONFLICT, "{name}: {answer:?}");
                 return Ok(());
             }
             2..5 => {
                 known.under_way = Some(Change::Away);
-                let answer = answered(client.delete(&format!("{path}?gracePeriodSeconds=0")).await)?;
+                let answer = answered(client.delete(&format!("{path}?gracePeriodSeconds=0")).await, ledger)?;
                 assert_eq!(answer.status, StatusCode::OK, "{name}: {answer:?}");
                 *known = Known::default();
                 ledger.acknowledge();
@@ -132,7 +133,7 @@ impl Writer {
                     .await
             }
         };
-        let answer = answered(answer)?;
+        let answer = answered(answer, ledger)?;
         assert_eq!(answer.status, StatusCode::OK, "{name}: {answer:?}");
         known.acknowledge(kind, name, &answer.json(), false, newest, ledger);
         Ok(())
@@ -149,7 +150,7 @@ impl Writer {
             kind.collection(),
             self.label
         );
-        let answer = answered(client.delete(&path).await)?;
+        let answer = answered(client.delete(&path).await, ledger)?;
         assert_eq!(answer.status, StatusCode::OK, "{path}: {answer:?}");
         for (_, _, known) in self.keys.iter_mut().filter(of_kind) {
             *known = Known::default();
@@ -167,8 +168,9 @@ impl Writer {
 }
 
 /// A server that stops in order may say so, and one whose disk has failed, before it ends: the write may be there or not.
-fn answered(answer: Result<Answer, Broken>) -> Result<Answer, Broken> {
+fn answered(answer: Result<Answer, Broken>, ledger: &Ledger) -> Result<Answer, Broken> {
     match answer {
+        Ok(_) if ledger.is_powerless() => Err("the power is gone".into()),
         Ok(answer)
             if answer.status == StatusCode::INTERNAL_SERVER_ERROR
                 && answer.json()["message"]
