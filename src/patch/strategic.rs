@@ -282,20 +282,17 @@ fn merge_lists(
     let mut places = Places::of(&from, Some(key));
     for item in &patch {
         item.get(key).ok_or_else(|| no_merge_key(item, key))?;
-        match (places.find(&from, item), item) {
-            (Some(place), Value::Object(with)) => {
-                let have = from[place].take();
-                let have = if let Value::Object(have) = have {
-                    have
-                } else {
-                    Map::new()
-                };
-                from[place] = Value::Object(merge_objects(have, with.clone(), element)?);
-            }
-            _ => {
-                from.push(without_directives(item.clone()));
-                places.pushed(&from);
-            }
+        if let (Some(place), Value::Object(with)) = (places.find(&from, item), item) {
+            let have = from[place].take();
+            let have = if let Value::Object(have) = have {
+                have
+            } else {
+                Map::new()
+            };
+            from[place] = Value::Object(merge_objects(have, with.clone(), element)?);
+        } else {
+            from.push(without_directives(item.clone()));
+            places.pushed(&from);
         }
     }
     in_order(from, &patch, &before, Some(key))
