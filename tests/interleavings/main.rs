@@ -3,7 +3,7 @@
 //!
 //! It is the store's own code, compiled a second time with shuttle's locks, atomics and threads in place of those of
 //! `src/sync.rs`, on the simulated disk, each of whose operations is a step, too. All steps happen one after the other: what
-//! a processor may reorder is not tried here but by the sanitizers (`docs/reliability.md`).
+//! a processor may reorder is not tried here.
 //!
 //! `cargo test --test interleavings -- NAME` runs the stories whose names contain it; `FLATKUBE_INTERLEAVINGS=100000` runs
 //! more orders of each, `FLATKUBE_SEED=7` others. With `--features planted` each planted bug must be found.
