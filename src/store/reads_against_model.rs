@@ -549,3 +549,32 @@ fn labels_that_share_a_hash_are_told_apart() {
     assert_eq!(fixture.view.resource(RESOURCE).unwrap().shelf.parts().len(), 2);
     assert_eq!(found(&fixture), expected, "on the shelf");
 }
+
+/// A repair may leave out records, and a hostile log says what it likes.
+#[test]
+fn a_log_that_does_not_follow_from_its_shelves_shows_nothing_twice() {
+    let mut fixture = Fixture::new(1 << 16);
+    for key in ["a/gone", "a/x"] {
+        fixture.put(RESOURCE, key, &object(key, &[], &[], 0));
+    }
+    fixture.delete(RESOURCE, "a/gone");
+    fixture.shelve_all(RESOURCE, 4);
+    let log = fixture.view.log.clone();
+    // The creation of what is on the shelf, and the deletion of what is not.
+    for number in [1, 2] {
+        let (_, _, at) = fixture.records[number];
+        fixture.view.resource_mut(RESOURCE).replay(&log, at).unwrap();
+    }
+    let view = Arc::new(fixture.view.clone());
+    assert_eq!(view.count(RESOURCE, None), 1);
+    let range = Range {
+        namespace: None,
+        after: None,
+    };
+    let mut listing = Listing::new(&view, RESOURCE, range, &Selection::all());
+    let mut keys = Vec::new();
+    while let Some(run) = listing.next(usize::MAX).unwrap() {
+        keys.extend(run.objects().map(|object| object.key().to_owned()));
+    }
+    assert_eq!(keys, ["a/x"]);
+}

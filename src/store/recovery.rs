@@ -417,7 +417,7 @@ impl Recovery {
                         segment: segment.number(),
                         offset: entry.byte_offset() as u32,
                     };
-                    view.resource_mut(name).apply(&log, at)?;
+                    view.resource_mut(name).replay(&log, at)?;
                 }
             }
         }
@@ -564,7 +564,7 @@ fn replay(view: &mut View, tail: &Tail) -> Result<BTreeMap<String, EntryList>, O
         }
         let resource = view.resource_mut(record.resource);
         if record.revision > resource.shelved_revision {
-            resource.apply(&log, at)?;
+            resource.replay(&log, at)?;
         }
     }
     Ok(indexes)

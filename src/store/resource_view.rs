@@ -11,7 +11,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use flatkube_format::frame::Kind;
+use flatkube_format::frame::{Kind, Record};
 use flatkube_format::shelf::{PostingKind, posting_hash};
 
 use super::archive;
@@ -138,15 +138,33 @@ impl ResourceView {
     ///
     /// Whether the key was live before is taken from the record's kind, which the committer proved.
     pub(super) fn apply(&mut self, log: &Log, at: RecordRef) -> Result<(), Damaged> {
+        self.put(log, at, |_, record| record.kind != Kind::Create)
+    }
+
+    /// [`Self::apply`] of a record that is read anew at the start, before anything is frozen: what lies beneath is looked up, one
+    /// binary search, not taken from the record's kind. Right checksums do not prove that a log follows from its shelves: a
+    /// repair may have left records out.
+    pub(super) fn replay(&mut self, log: &Log, at: RecordRef) -> Result<(), Damaged> {
+        debug_assert!(self.frozen.is_none(), "nothing is frozen while a store is opened");
+        self.put(log, at, |shelf, record| shelf.find(record.key.as_bytes()).is_some())
+    }
+
+    /// `lies_beneath` tells of a key that is new in the delta whether it is live beneath.
+    fn put(
+        &mut self,
+        log: &Log,
+        at: RecordRef,
+        lies_beneath: impl FnOnce(&ShelfSet, &Record<'_>) -> bool,
+    ) -> Result<(), Damaged> {
         debug_assert!(self.past.is_none(), "the past takes no writes");
         let segment = log.holding(at)?;
         let record = segment.record(at.offset)?;
-        let (key, tombstone, beneath) = match record.kind {
-            Kind::Create => (record.key.as_bytes(), false, false),
-            Kind::Update => (record.key.as_bytes(), false, true),
-            Kind::Delete => (record.key.as_bytes(), true, true),
+        let (key, tombstone) = match record.kind {
+            Kind::Create | Kind::Update => (record.key.as_bytes(), false),
+            Kind::Delete => (record.key.as_bytes(), true),
             Kind::Marker => return Ok(()),
         };
+        let beneath = lies_beneath(&self.shelf, &record);
         let sidecar = archive::of_record(segment.map(), at.offset);
         let sidecar = sidecar.map_err(|error| Damaged::of(segment.map().file(), &error))?;
         let Put { slot, replaced } = self.active.put(log, key, at, tombstone, beneath, record.len as u64);
