@@ -128,6 +128,9 @@ fn run(disk: &SimDisk, files: &BTreeMap<String, Vec<u8>>) {
         Err(_) => return,
     };
     let before = shown(&store);
+    if shows_doubles(&store) {
+        return;
+    }
     store.scrub();
     store.maintain(true);
     let object = objects().swap_remove(0);
@@ -164,6 +167,16 @@ fn run(disk: &SimDisk, files: &BTreeMap<String, Vec<u8>>) {
 /// Every object that can be read, by resource and key, with its revision and JSON; and all errors met, by their resource.
 /// Whoever reads meets either the same object again, or an error.
 type Shown = BTreeMap<String, BTreeMap<String, (u64, Vec<u8>)>>;
+
+/// Whether a list shows two objects of one key: a log that creates what a shelf has (see docs/fuzzing.md). Which of the two
+/// is shelved later is not promised.
+fn shows_doubles(store: &Arc<Store>) -> bool {
+    let view = store.view();
+    view.resources().any(|resource| {
+        let objects = list(&view, resource, Range::default(), &Selection::all()).unwrap_or_default();
+        !objects.is_sorted_by(|a, b| a.key() < b.key())
+    })
+}
 
 /// What the store shows to readers of all kinds.
 fn shown(store: &Arc<Store>) -> Shown {
