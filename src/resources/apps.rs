@@ -4,15 +4,14 @@ use crate::tree::Value;
 
 use super::FieldError;
 use super::core::pod_spec::default_pod_spec;
-use super::core::pod_warnings::warn_pod_spec;
-use super::edit::{default_at, items_mut, object_at, set_at};
+use super::edit::{default_at, items_mut, object_at, remove_at, set_at};
 use super::kind::Kind;
-use super::lookup::{boolean, integer, list, text};
+use super::lookup::{boolean, integer, list, present, text};
 use super::row::Row;
 use super::validate::{At, immutable};
 use super::workload_rules::{
-    check_counters, check_restarts, check_rollout, check_selector, check_stateful_set_change, check_template,
-    check_template_labels,
+    check_collisions, check_counters, check_new_stateful_set, check_progress, check_restarts, check_rollout,
+    check_selector, check_stateful_set, check_stateful_set_change, check_template, warn_name, warn_template,
 };
 
 pub(super) const KINDS: &[Kind] = &[
@@ -23,21 +22,25 @@ pub(super) const KINDS: &[Kind] = &[
             if !data.present() {
                 errors.push(data.required("data is mandatory"));
             }
-        }),
+        })
+        .validate_update(|old, new, _, errors| immutable(old, new, "data", errors)),
     Kind::new("daemonsets.apps")
         .cells(daemon_set_cells)
         .defaults(daemon_set_defaults)
         .prepare_create(|set, _| set_at(set, "/metadata/annotations", TEMPLATE_GENERATION, "1"))
         .prepare_update(|old, new, _, _| count_template_generation(old, new))
         .validate(|set, errors| {
-            check_selector(set, "daemonset", errors);
-            check_template(set, "spec.template", errors);
-            check_restarts(set, errors);
+            let template = At::root(set).get("spec.template");
+            check_selector(set, "daemonset", None, errors);
+            check_template(&template, errors);
+            check_restarts(&template, "DaemonSet", errors);
             check_rollout(set, "spec.updateStrategy", &["RollingUpdate", "OnDelete"], errors);
         })
         .validate_update(selector_stays)
-        .warnings(template_warnings)
-        .status_keeps_labels(),
+        .validate_status(check_collisions)
+        .warnings(warn_template)
+        .warns_of_changed_spec()
+        .checked_twice(),
     Kind::new("deployments.apps")
         .cells(|row| {
             let ready = ready_of_desired(row.object);
@@ -47,17 +50,23 @@ pub(super) const KINDS: &[Kind] = &[
         })
         .defaults(deployment_defaults)
         .validate(|deployment, errors| {
-            check_selector(deployment, "deployment", errors);
-            check_template(deployment, "spec.template", errors);
-            check_restarts(deployment, errors);
+            let template = At::root(deployment).get("spec.template");
+            check_selector(deployment, "deployment", Some(UNSOUND), errors);
+            check_template(&template, errors);
+            check_restarts(&template, "ReplicaSet", errors);
             check_rollout(deployment, "spec.strategy", &["Recreate", "RollingUpdate"], errors);
+            check_progress(deployment, errors);
         })
         .validate_update(selector_stays)
-        .validate_status(|_, new, errors| {
-            check_counters(new, &["updatedReplicas", "readyReplicas", "availableReplicas"], errors);
+        .validate_status(|old, new, errors| {
+            let counters = &["updatedReplicas", "readyReplicas", "availableReplicas"];
+            check_counters(new, counters, "readyReplicas", errors);
+            check_collisions(old, new, errors);
         })
         .annotations_count_as_changes()
-        .warnings(template_warnings)
+        .warnings_create(warn_name)
+        .warnings(warn_template)
+        .warns_of_changed_spec()
         .status_keeps_labels(),
     Kind::new("replicasets.apps")
         .cells(|row| {
@@ -70,20 +79,20 @@ pub(super) const KINDS: &[Kind] = &[
         })
         .defaults(|set| default_pod_spec(set, "/spec/template/spec"))
         .validate(|set, errors| {
-            check_selector(set, "deployment", errors);
-            check_template(set, "spec.template", errors);
-            check_restarts(set, errors);
+            let template = At::root(set).get("spec.template");
+            check_selector(set, "deployment", Some(UNSOUND), errors);
+            check_template(&template, errors);
+            check_restarts(&template, "ReplicaSet", errors);
         })
         .validate_update(selector_stays)
         .validate_status(|_, new, errors| {
-            check_counters(
-                new,
-                &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
-                errors,
-            );
+            let counters = &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+            check_counters(new, counters, "readyReplicas", errors);
         })
-        .warnings(template_warnings)
-        .status_keeps_labels(),
+        .warnings_create(warn_name)
+        .warnings(warn_template)
+        .warns_of_changed_spec()
+        .checked_twice(),
     Kind::new("statefulsets.apps")
         .cells(|row| {
             let ready = ready_of_desired(row.object);
@@ -93,26 +102,49 @@ pub(super) const KINDS: &[Kind] = &[
                 .containers_at("/spec/template/spec/containers");
         })
         .defaults(stateful_set_defaults)
-        .validate(|set, errors| {
-            check_selector(set, "statefulset", errors);
-            // Volumes of the template come from the claims; its Pods are checked when they are made.
-            check_template_labels(set, "spec.template", errors);
-            check_restarts(set, errors);
-        })
+        .prepare_create(|set, _| drop_unavailable(None, set))
+        .prepare_update(|old, new, _, _| drop_unavailable(Some(old), new))
+        .validate(check_stateful_set)
+        .validate_create(check_new_stateful_set)
         .validate_update(|old, new, subresource, errors| {
             if subresource.is_none() {
                 check_stateful_set_change(old, new, errors);
             }
         })
-        .validate_status(|_, new, errors| {
-            check_counters(new, &["readyReplicas", "currentReplicas", "updatedReplicas"], errors);
+        .validate_status(|old, new, errors| {
+            let counters = &[
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+            ];
+            check_counters(new, counters, "status.readyReplicas", errors);
+            check_collisions(old, new, errors);
         })
-        .warnings(template_warnings)
-        .status_keeps_labels(),
+        .warnings(stateful_set_warnings)
+        .warns_of_changed_spec(),
 ];
 
-fn template_warnings(workload: &Value) -> Vec<String> {
-    warn_pod_spec(&At::root(workload).get("spec.template.spec"))
+const UNSOUND: &str = "invalid label selector";
+
+fn stateful_set_warnings(set: &Value) -> Vec<String> {
+    let mut warnings = warn_template(set);
+    if integer(set, "/spec/revisionHistoryLimit").is_some_and(|limit| limit < 0) {
+        let warning =
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";
+        warnings.push(warning.to_owned());
+    }
+    warnings
+}
+
+/// `maxUnavailable` of a StatefulSet is behind a feature gate (`MaxUnavailableStatefulSet`) that is off: it stays only where
+/// it is already.
+fn drop_unavailable(old: Option<&Value>, set: &mut Value) {
+    const ROLLING: &str = "/spec/updateStrategy/rollingUpdate";
+    const UNAVAILABLE: &str = "/spec/updateStrategy/rollingUpdate/maxUnavailable";
+    if present(set, UNAVAILABLE) && !old.is_some_and(|old| present(old, UNAVAILABLE)) {
+        remove_at(set, ROLLING, "maxUnavailable");
+    }
 }
 
 fn selector_stays(old: &Value, new: &Value, _: Option<&str>, errors: &mut Vec<FieldError>) {

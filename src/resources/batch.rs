@@ -4,27 +4,46 @@ use crate::tree::Value;
 
 use super::FieldError;
 use super::cell::Cell;
-use super::core::pod_rules::capitalized;
 use super::core::pod_spec::default_pod_spec;
-use super::edit::{default_at, object_at, set_at};
+use super::cron;
+use super::edit::{default_at, default_in, object_at, set_at};
+use super::job_rules::{
+    OWN_LABELS, check_job_change, check_job_selector, check_job_spec, check_job_status, check_own_pods, warn_job_spec,
+};
 use super::kind::Kind;
 use super::lookup::{boolean, condition_true, integer, present, text, time_s};
 use super::row::Row;
-use super::validate::{At, immutable, selects};
-use super::workload_rules::{check_endings, check_template};
+use super::validate::At;
+use super::workload_rules::warn_name;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("cronjobs.batch")
         .cells(cron_jobs)
         .defaults(|job| default_pod_spec(job, "/spec/jobTemplate/spec/template/spec"))
-        .validate(check_cron_job),
+        .validate(check_cron_job)
+        .warnings_create(warn_name)
+        .warnings(|job| warn_job_spec(&At::root(job).get("spec.jobTemplate.spec")))
+        .warns_of_changed_spec(),
     Kind::new("jobs.batch")
         .cells(jobs)
         .defaults(job_defaults)
         .prepare_create(|job, _| select_own_pods(job))
-        .validate(check_job)
-        .validate_create(check_own_pods)
-        .validate_update(check_job_change),
+        .validate(|job, errors| {
+            check_job_spec(&At::root(job).get("spec"), errors);
+            check_job_selector(job, errors);
+        })
+        .validate_create(|job, errors| check_own_pods(None, job, errors))
+        .validate_update(|old, new, subresource, errors| {
+            if subresource.is_none() {
+                check_own_pods(Some(old), new, errors);
+                check_job_change(old, new, errors);
+            }
+        })
+        .validate_status(check_job_status)
+        .warnings_create(warn_name)
+        .warnings(|job| warn_job_spec(&At::root(job).get("spec")))
+        .warns_of_changed_spec()
+        .checked_twice(),
 ];
 
 fn cron_jobs(row: &mut Row<'_>) {
@@ -126,119 +145,46 @@ fn default_labels(job: &mut Value) {
     }
 }
 
-/// A Job tells its Pods by its own uid, unless it is to select them itself. The names without a prefix are the old ones.
+/// A Job tells its Pods by its own uid, unless it is to select them itself. What its author wrote instead is refused later.
 fn select_own_pods(job: &mut Value) {
     if boolean(job, "/spec/manualSelector") == Some(true) {
         return;
     }
-    let (name, uid) = (
-        text(job, "/metadata/name").to_owned(),
-        text(job, "/metadata/uid").to_owned(),
-    );
+    let own = |field| Value::from(text(job, &format!("/metadata/{field}")));
+    let [name, uid] = ["name", "uid"].map(own);
     if let Some(labels) = object_at(job, "/spec/template/metadata/labels") {
-        for prefix in ["batch.kubernetes.io/", ""] {
-            labels.insert(format!("{prefix}controller-uid"), uid.as_str().into());
-            labels.insert(format!("{prefix}job-name"), name.as_str().into());
+        for (label, field) in OWN_LABELS {
+            let value = if *field == "uid" { &uid } else { &name };
+            default_in(labels, *label, value.clone());
         }
     }
-    set_at(job, "/spec/selector/matchLabels", CONTROLLER_UID, uid);
+    if let Some(labels) = object_at(job, "/spec/selector/matchLabels") {
+        default_in(labels, OWN_LABELS[0].0, uid);
+    }
     default_labels(job);
 }
 
-const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
-
-fn check_job(job: &Value, errors: &mut Vec<FieldError>) {
-    check_template(job, "spec.template", errors);
-    check_endings(job, "spec.template", errors);
-    let spec = At::root(job).get("spec");
-    let indexed = spec.get("completionMode").text() == "Indexed";
-    let (per_index, success) = (spec.get("backoffLimitPerIndex"), spec.get("successPolicy"));
-    if !indexed && per_index.present() {
-        errors.push(per_index.invalid("requires indexed completion mode"));
-    }
-    if !indexed && success.present() {
-        let shown = capitalized(success.value);
-        errors.push(FieldError::invalid(
-            &success.field,
-            &shown,
-            "requires indexed completion mode",
-        ));
-    }
-    for rule in spec.get("podFailurePolicy.rules").items() {
-        let codes = rule.get("onExitCodes");
-        let conditions = rule.get("onPodConditions");
-        if codes.present() && !conditions.is_empty() {
-            let detail = "specifying both OnExitCodes and OnPodConditions is not supported";
-            errors.push(FieldError::invalid_plain(&rule.field, detail));
-        } else if !codes.present() && conditions.is_empty() {
-            let detail = "specifying one of OnExitCodes and OnPodConditions is required";
-            errors.push(FieldError::invalid_plain(&rule.field, detail));
-        }
-        for code in codes.get("values").items() {
-            if codes.get("operator").text() == "In" && code.integer() == Some(0) {
-                errors.push(code.invalid("must not be 0 for the In operator"));
-            }
-        }
-    }
-}
-
-/// A new Job selects its own Pods, and they have its labels.
-fn check_own_pods(job: &Value, errors: &mut Vec<FieldError>) {
-    let root = At::root(job);
-    let selector = root.get("spec.selector");
-    let manual = boolean(job, "/spec/manualSelector") == Some(true);
-    if !manual && super::lookup::count(job, "/spec/selector/matchLabels") != 1 {
-        errors.push(selector.invalid("`selector` not auto-generated"));
-    }
-    let labels = root.get("spec.template.metadata.labels");
-    if selector.present() && selects(selector.value, labels.value) == Some(false) {
-        errors.push(labels.invalid("`selector` does not match template `labels`"));
-    }
-}
-
-fn check_job_change(old: &Value, new: &Value, subresource: Option<&str>, errors: &mut Vec<FieldError>) {
-    if subresource.is_some() {
-        return;
-    }
-    for field in [
-        "selector",
-        "completionMode",
-        "podFailurePolicy",
-        "backoffLimitPerIndex",
-        "managedBy",
-        "successPolicy",
-    ] {
-        immutable(old, new, format!("spec.{field}"), errors);
-    }
-    // A Job that is suspended and has not begun may still change where its Pods run.
-    let waiting = boolean(old, "/spec/suspend") == Some(true) && !present(old, "/status/startTime");
-    if !waiting {
-        let (before, after) = (At::root(old).get("spec.template"), At::root(new).get("spec.template"));
-        if before.value != after.value {
-            errors.push(FieldError::invalid(
-                &after.field,
-                &capitalized(after.value),
-                "field is immutable",
-            ));
-        }
-    }
-    if text(old, "/spec/completionMode") != "Indexed" {
-        immutable(old, new, "spec.completions", errors);
-    }
-}
-
 fn check_cron_job(job: &Value, errors: &mut Vec<FieldError>) {
-    let template = "spec.jobTemplate.spec.template";
-    check_template(job, template, errors);
-    check_endings(job, template, errors);
-    let schedule = At::root(job).get("spec.schedule");
-    if schedule.text().contains("TZ") {
-        errors.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
-    } else if !schedule.is_empty() && !schedule.text().starts_with('@') {
-        let fields = schedule.text().split_ascii_whitespace().count();
-        if fields != 5 {
-            let all = schedule.text().split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-            errors.push(schedule.invalid(format_args!("expected exactly 5 fields, found {fields}: [{all}]")));
+    let spec = At::root(job).get("spec");
+    let schedule = spec.get("schedule");
+    if !schedule.is_empty() {
+        errors.extend(cron::schedule(schedule.text()).map(|wrong| schedule.invalid(wrong)));
+        if schedule.text().contains("TZ") {
+            errors.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
         }
+    }
+    let zone = spec.get("timeZone");
+    if zone.present() {
+        zone.check(cron::time_zone(zone.text()), errors);
+    }
+    let template = spec.get("jobTemplate.spec");
+    check_job_spec(&template, errors);
+    let selector = template.get("selector");
+    if selector.present() {
+        errors.push(selector.invalid("`selector` will be auto-generated"));
+    }
+    let manual = template.get("manualSelector");
+    if manual.value.as_bool() == Some(true) {
+        errors.push(manual.not_supported(&["nil", "false"]));
     }
 }

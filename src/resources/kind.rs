@@ -6,7 +6,8 @@ use super::cell::Cell;
 use super::lookup;
 use super::row::Row;
 use super::{
-    Context, FieldError, Refusal, Resource, admission, apps, batch, core, extension, networking, policy, rbac, storage,
+    Context, FieldError, Refusal, Resource, admission, apps, autoscaling, batch, core, extension, flowcontrol, networking,
+    policy, rbac, storage,
 };
 
 /// What a kind computes. Everything has a default that suits most kinds.
@@ -38,6 +39,12 @@ pub(super) struct Kind {
     pub(super) validate_status: fn(&Value, &Value, &mut Vec<FieldError>),
     /// Warnings about an object that is fine.
     pub(super) warnings: fn(&Value) -> Vec<String>,
+    /// Warnings that only a new object gets, before the others.
+    pub(super) warnings_create: fn(&Value) -> Vec<String>,
+    /// Whether a change that leaves the generation as it is gets no warnings.
+    pub(super) warns_of_changed_spec: bool,
+    /// Whether kube-apiserver checks a changed object twice, and so tells of each fault twice.
+    pub(super) checked_twice: bool,
     /// Whether the generation counts changes of annotations too.
     pub(super) annotations_count_as_changes: bool,
     /// Whether defaults and what is wrong with an object are a matter of its spec alone: one that did not change is not
@@ -62,6 +69,9 @@ impl Kind {
             validate_version: |_, _, _, _| (),
             validate_status: |_, _, _| (),
             warnings: |_| Vec::new(),
+            warnings_create: |_| Vec::new(),
+            warns_of_changed_spec: false,
+            checked_twice: false,
             annotations_count_as_changes: false,
             spec_alone: false,
             status_keeps_labels: false,
@@ -144,6 +154,27 @@ impl Kind {
         Kind { warnings, ..self }
     }
 
+    pub(super) const fn warnings_create(self, warnings_create: fn(&Value) -> Vec<String>) -> Kind {
+        Kind {
+            warnings_create,
+            ..self
+        }
+    }
+
+    pub(super) const fn warns_of_changed_spec(self) -> Kind {
+        Kind {
+            warns_of_changed_spec: true,
+            ..self
+        }
+    }
+
+    pub(super) const fn checked_twice(self) -> Kind {
+        Kind {
+            checked_twice: true,
+            ..self
+        }
+    }
+
     pub(super) const fn validate_update(
         self,
         validate_update: fn(&Value, &Value, Option<&str>, &mut Vec<FieldError>),
@@ -160,7 +191,9 @@ const GROUPS: &[&[Kind]] = &[
     core::KINDS,
     admission::KINDS,
     apps::KINDS,
+    autoscaling::KINDS,
     batch::KINDS,
+    flowcontrol::KINDS,
     networking::KINDS,
     policy::KINDS,
     rbac::KINDS,

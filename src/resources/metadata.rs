@@ -54,7 +54,7 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<Fie
         errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type"));
     }
     labels(object.pointer("/metadata/labels"), &"metadata.labels", errors);
-    annotations(map(object, "/metadata/annotations"), errors);
+    annotations(map(object, "/metadata/annotations"), &"metadata.annotations", errors);
     owners(object, errors);
     finalizers(object, errors);
 }
@@ -107,7 +107,8 @@ pub(super) fn labels(labels: Option<&Value>, field: &dyn std::fmt::Display, erro
     }
 }
 
-fn annotations(annotations: Option<&Map>, errors: &mut Vec<FieldError>) {
+/// What is wrong with a map of annotations.
+pub(super) fn annotations(annotations: Option<&Map>, field: &dyn std::fmt::Display, errors: &mut Vec<FieldError>) {
     let mut len = 0;
     for (name, value) in annotations.into_iter().flatten() {
         // The case of letters does not matter in the key of an annotation.
@@ -120,12 +121,12 @@ fn annotations(annotations: Option<&Map>, errors: &mut Vec<FieldError>) {
         errors.extend(
             wrong
                 .into_iter()
-                .map(|what| FieldError::invalid_text("metadata.annotations", name, what)),
+                .map(|what| FieldError::invalid_text(field.to_string(), name, what)),
         );
         len += name.len() + value.as_str().unwrap_or("").len();
     }
     if len > ANNOTATIONS_LEN_MAX {
-        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LEN_MAX));
+        errors.push(FieldError::too_long(field.to_string(), ANNOTATIONS_LEN_MAX));
     }
 }
 

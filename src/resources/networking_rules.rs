@@ -151,7 +151,7 @@ pub(super) fn ingress_class(class: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// `example.com/path`.
-fn domain_prefixed_path(at: &At<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn domain_prefixed_path(at: &At<'_>, errors: &mut Vec<FieldError>) {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
     match at.text().split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => {

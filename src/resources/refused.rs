@@ -9,7 +9,10 @@ use super::{Context, Refusal, convert, find, prepare_create, prepare_update};
 
 const TABLES: &[(&str, &str)] = &[
     ("admission", include_str!("testdata/refusals/admission.jsonl")),
+    ("apps", include_str!("testdata/refusals/apps.jsonl")),
+    ("batch", include_str!("testdata/refusals/batch.jsonl")),
     ("networking", include_str!("testdata/refusals/networking.jsonl")),
+    ("policy", include_str!("testdata/refusals/policy.jsonl")),
     ("services", include_str!("testdata/refusals/services.jsonl")),
     ("storage", include_str!("testdata/refusals/storage.jsonl")),
 ];

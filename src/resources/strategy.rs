@@ -95,7 +95,9 @@ pub fn prepare_create_with(
     (kind.validate_create)(object, &mut errors);
     (kind.validate_version)(context.asked.unwrap_or(resource), None, object, &mut errors);
     refuse(errors)?;
-    Ok((kind.warnings)(object))
+    let mut warnings = (kind.warnings_create)(object);
+    warnings.extend((kind.warnings)(object));
+    Ok(warnings)
 }
 
 /// Makes a changed object ready: keeps what a client may not change (uid, creation time, status on the main resource,
@@ -163,17 +165,22 @@ pub fn prepare_update_with(
         by_rules(resource, new, Some("status"), &mut errors);
         (kind.validate_status)(old, new, &mut errors);
     } else {
+        let before = errors.len();
         if !same_but_status {
             by_rules(resource, new, None, &mut errors);
         }
         if !settled {
             (kind.validate)(new, &mut errors);
         }
+        if kind.checked_twice {
+            errors.extend_from_within(before..);
+        }
         (kind.validate_update)(old, new, subresource, &mut errors);
         (kind.validate_version)(context.asked.unwrap_or(resource), Some(old), new, &mut errors);
     }
     refuse(errors)?;
-    Ok(if subresource.is_none() {
+    let counted = integer(old, "/metadata/generation") != integer(new, "/metadata/generation");
+    Ok(if subresource.is_none() && (counted || !kind.warns_of_changed_spec) {
         (kind.warnings)(new)
     } else {
         Vec::new()

@@ -24,8 +24,8 @@ use super::lookup::{integer, list, map, text, time_s};
 use super::metadata;
 use super::row::{Row, some_and_more};
 use super::strategy::keep;
-use super::validate::{At, immutable, selects};
-use super::workload_rules::{check_restarts, check_template};
+use super::validate::{At, immutable};
+use super::workload_rules::{check_counters, check_replication_controller, warn_name, warn_template};
 use pod_rules::check_pod_spec;
 use pod_spec::default_pod_spec;
 
@@ -127,22 +127,22 @@ pub(super) const KINDS: &[Kind] = &[
         .defaults(|controller| {
             default_pod_spec(controller, "/spec/template/spec");
             let labels = controller.pointer("/spec/template/metadata/labels").cloned();
-            if let Some(labels) = labels {
-                default_at(controller, "/spec", "selector", labels.clone());
-                default_at(controller, "/metadata", "labels", labels);
-            }
-        })
-        .validate(|controller, errors| {
-            if lookup::present(controller, "/spec/template") {
-                check_template(controller, "spec.template", errors);
-                check_restarts(controller, errors);
-                let labels = At::root(controller).get("spec.template.metadata.labels");
-                let selector = json!({"matchLabels": controller.pointer("/spec/selector")});
-                if selects(&selector, labels.value) == Some(false) {
-                    errors.push(labels.invalid("`selector` does not match template `labels`"));
+            for (parent, field) in [("/spec", "selector"), ("/metadata", "labels")] {
+                let unset = lookup::count(controller, &format!("{parent}/{field}")) == 0;
+                if let (Some(labels), true) = (&labels, unset) {
+                    set_at(controller, parent, field, labels.clone());
                 }
             }
-        }),
+        })
+        .validate(check_replication_controller)
+        .validate_status(|_, new, errors| {
+            let counters = &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+            check_counters(new, counters, "readyReplicas", errors);
+        })
+        .warnings_create(warn_name)
+        .warnings(warn_template)
+        .warns_of_changed_spec()
+        .checked_twice(),
     Kind::new("resourcequotas")
         .cells(resource_quotas)
         .validate(other_rules::quota)

@@ -114,10 +114,14 @@ fn access_modes(modes: &At<'_>, errors: &mut Vec<FieldError>) {
 }
 
 pub(super) fn claim(claim: &Value, errors: &mut Vec<FieldError>) {
-    let spec = At::root(claim).get("spec");
+    claim_spec(&At::root(claim).get("spec"), errors);
+}
+
+/// The spec of a claim, be it one or what some are made of.
+pub(in crate::resources) fn claim_spec(spec: &At<'_>, errors: &mut Vec<FieldError>) {
     access_modes(&spec.get("accessModes"), errors);
     let storage = At {
-        field: FieldPath::made("spec.resources[storage]".to_owned()),
+        field: FieldPath::made(format!("{}[storage]", spec.get("resources").field)),
         ..spec.get("resources.requests.storage")
     };
     if !storage.present() {

@@ -244,6 +244,69 @@ pub(super) fn label_selector(selector: &At<'_>, errors: &mut Vec<FieldError>) {
         }
         let key = expression.get("key");
         key.check(super::names::qualified_name(key.text()), errors);
+        for value in values.items() {
+            value.check(super::names::label_value(value.text()), errors);
+        }
+    }
+}
+
+/// Longest reason of a condition, in bytes.
+const REASON_LEN_MAX: usize = 1024;
+/// Longest message of a condition, in bytes.
+const MESSAGE_LEN_MAX: usize = 32 * 1024;
+
+/// What is wrong with a list of conditions (`metav1.Condition`).
+pub(super) fn conditions(conditions: &At<'_>, errors: &mut Vec<FieldError>) {
+    const REASON_RULE: &str = "a condition reason must start with alphabetic character, optionally followed by a string of \
+         alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or \
+         'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is \
+         '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+    let is_reason = |reason: &str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"_,:".contains(&byte);
+        reason.starts_with(|first: char| first.is_ascii_alphabetic())
+            && !reason.ends_with([',', ':'])
+            && reason.bytes().all(known)
+    };
+    let mut kinds = Vec::new();
+    for condition in conditions.items() {
+        let [kind, status, observed, since, reason, message] = [
+            "type",
+            "status",
+            "observedGeneration",
+            "lastTransitionTime",
+            "reason",
+            "message",
+        ]
+        .map(|field| condition.get(field));
+        if kinds.contains(&kind.text()) {
+            errors.push(kind.duplicate());
+        }
+        kinds.push(kind.text());
+        kind.check(super::names::qualified_name(kind.text()), errors);
+        if !matches!(status.text(), "True" | "False" | "Unknown") {
+            let shown = Value::from(status.text());
+            errors.push(FieldError::not_supported(
+                &status.field,
+                &shown,
+                &["False", "True", "Unknown"],
+            ));
+        }
+        if observed.integer().is_some_and(|generation| generation < 0) {
+            errors.push(observed.invalid("must be greater than or equal to zero"));
+        }
+        if since.is_empty() {
+            errors.push(since.required("must be set"));
+        }
+        if reason.is_empty() {
+            errors.push(reason.required("must be set"));
+        } else if !is_reason(reason.text()) {
+            errors.push(reason.invalid(REASON_RULE));
+        }
+        for (text, len_max) in [(reason, REASON_LEN_MAX), (message, MESSAGE_LEN_MAX)] {
+            if text.text().len() > len_max {
+                errors.push(FieldError::too_long(&text.field, len_max));
+            }
+        }
     }
 }
 
