@@ -8,8 +8,9 @@ use super::core::pod_spec::default_pod_spec;
 use super::cron;
 use super::edit::{default_at, default_in, object_at, set_at};
 use super::job_rules::{
-    OWN_LABELS, check_job_change, check_job_selector, check_job_spec, check_job_status, check_own_pods, warn_job_spec,
+    OWN_LABELS, check_job_change, check_job_selector, check_job_spec, check_own_pods, warn_job_spec,
 };
+use super::job_status_rules::check_job_status;
 use super::kind::Kind;
 use super::lookup::{boolean, condition_true, integer, present, text, time_s};
 use super::row::Row;

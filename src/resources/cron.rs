@@ -5,10 +5,7 @@
 
 /// What is wrong with a schedule.
 pub(super) fn schedule(text: &str) -> Option<String> {
-    match read_schedule(text) {
-        Ok(()) => None,
-        Err(wrong) => Some(wrong),
-    }
+    read_schedule(text).err()
 }
 
 fn read_schedule(text: &str) -> Result<(), String> {

@@ -6,13 +6,17 @@ use super::cell::Cell;
 use super::lookup;
 use super::row::Row;
 use super::{
-    Context, FieldError, Refusal, Resource, admission, apps, autoscaling, batch, core, extension, flowcontrol, networking,
-    policy, rbac, storage,
+    Context, FieldError, Refusal, Resource, admission, apps, autoscaling, batch, core, extension, flowcontrol,
+    networking, policy, rbac, storage,
 };
 
 /// What a kind computes. Everything has a default that suits most kinds.
 ///
 /// Objects are in their stored shape and in canonical form.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a declaration: each switch stands by itself"
+)]
 pub(super) struct Kind {
     /// Name in the store.
     pub(super) storage: &'static str,

@@ -25,6 +25,7 @@ mod error;
 mod extension;
 mod flowcontrol;
 mod job_rules;
+mod job_status_rules;
 mod kind;
 mod lookup;
 mod metadata;
