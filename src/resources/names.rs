@@ -186,6 +186,17 @@ fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
 
+/// As a subdomain, but labels may have underscores, at their ends too: search paths of DNS.
+pub(super) fn is_underscored_subdomain(text: &str) -> bool {
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+    text.len() <= SUBDOMAIN_LEN_MAX
+        && text.split('.').all(|label| {
+            edge(label.bytes().next())
+                && edge(label.bytes().next_back())
+                && label.bytes().all(|byte| byte == b'-' || edge(Some(byte)))
+        })
+}
+
 fn is_qualified(text: &str) -> bool {
     let ends = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
     ends(text.bytes().next())

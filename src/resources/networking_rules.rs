@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::FieldError;
 use super::core::other_rules::cidr;
-use super::core::pod_rules::port_name;
+use super::core::pod_containers::port_name;
 use super::lookup;
 use super::names::{label, path_segment, subdomain};
 use super::validate::{At, ip, label_selector};

@@ -102,6 +102,15 @@ impl Quantity {
         self.nanos
     }
 
+    /// The sum; it has the suffixes of the first.
+    #[must_use]
+    pub fn plus(self, other: Quantity) -> Quantity {
+        Quantity {
+            nanos: self.nanos.saturating_add(other.nanos),
+            ..self
+        }
+    }
+
     /// Rounded away from zero to thousandths, as amounts of resources are.
     pub fn to_millis(self) -> Quantity {
         let step = NANOS / 1000;

@@ -12,6 +12,7 @@ const TABLES: &[(&str, &str)] = &[
     ("apps", include_str!("testdata/refusals/apps.jsonl")),
     ("batch", include_str!("testdata/refusals/batch.jsonl")),
     ("networking", include_str!("testdata/refusals/networking.jsonl")),
+    ("pods", include_str!("testdata/refusals/pods.jsonl")),
     ("policy", include_str!("testdata/refusals/policy.jsonl")),
     ("services", include_str!("testdata/refusals/services.jsonl")),
     ("storage", include_str!("testdata/refusals/storage.jsonl")),

@@ -293,7 +293,7 @@ pub(super) fn keep(old: &Value, new: &mut Value, field: impl Into<Key>) {
     }
 }
 
-fn keep_in(old: &Value, new: &mut Value, field: &'static str) {
+pub(super) fn keep_in(old: &Value, new: &mut Value, field: &'static str) {
     if let Ok(metadata) = metadata_of(new) {
         keep_field(&old["metadata"], metadata, Key::Known(field));
     }

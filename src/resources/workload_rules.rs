@@ -5,23 +5,19 @@ use std::borrow::Cow;
 use crate::tree::{Value, json};
 
 use super::core::other_rules;
-use super::core::pod_rules::{capitalized, check_pod_spec};
-use super::core::pod_warnings::warn_pod_spec;
+use super::core::pod_rules::{capitalized, check_pod_template};
+use super::core::pod_warnings::warn_pod_template;
 use super::lookup::{self, integer};
 use super::validate::{At, label_selector, selects};
 use super::{FieldError, FieldReason, metadata, names};
 
 /// Checks a Pod template.
 pub(super) fn check_template(template: &At<'_>, errors: &mut Vec<FieldError>) {
-    check_pod_spec(&template.get("spec"), errors);
+    check_pod_template(template, errors);
     let labels = template.get("metadata.labels").value;
     metadata::labels(Some(labels), &template.get("labels").field, errors);
     let annotations = template.get("metadata.annotations").value.as_object();
     metadata::annotations(annotations, &template.get("annotations").field, errors);
-    let ephemeral = template.get("spec.ephemeralContainers");
-    if !ephemeral.is_empty() {
-        errors.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));
-    }
 }
 
 /// Pods of these workloads are always restarted and have no deadline.
@@ -310,7 +306,7 @@ pub(super) fn check_stateful_set_change(old: &Value, new: &Value, errors: &mut V
 
 /// Warnings about the template of a workload.
 pub(super) fn warn_template(workload: &Value) -> Vec<String> {
-    warn_pod_spec(&At::root(workload).get("spec.template.spec"))
+    warn_pod_template(&At::root(workload).get("spec.template"))
 }
 
 /// Warns of the name of a workload whose Pods are named after it.

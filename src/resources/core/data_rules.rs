@@ -98,7 +98,7 @@ fn check_json(data: &At<'_>, key: &str, errors: &mut Vec<FieldError>) {
     errors.push(FieldError::invalid_text(field, "<secret contents redacted>", fault));
 }
 
-fn check_key(key: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn check_key(key: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if key.len() > 253 {
         errors.push(FieldError::invalid_text(

@@ -4,9 +4,19 @@ mod data_rules;
 mod event_rules;
 mod nodes;
 pub(super) mod other_rules;
+mod pod_annotations;
+mod pod_changes;
+pub(super) mod pod_containers;
+mod pod_environment;
+mod pod_mounts;
+mod pod_network;
 mod pod_placement;
+mod pod_resources;
 pub(super) mod pod_rules;
+mod pod_security;
 pub(super) mod pod_spec;
+mod pod_status;
+mod pod_volumes;
 pub(super) mod pod_warnings;
 mod pods;
 pub(super) mod service_rules;
@@ -26,7 +36,7 @@ use super::row::{Row, some_and_more};
 use super::strategy::keep;
 use super::validate::{At, immutable};
 use super::workload_rules::{check_counters, check_replication_controller, warn_name, warn_template};
-use pod_rules::check_pod_spec;
+use pod_rules::check_pod_template;
 use pod_spec::default_pod_spec;
 
 pub(super) const KINDS: &[Kind] = &[
@@ -96,12 +106,12 @@ pub(super) const KINDS: &[Kind] = &[
         .spec_alone()
         .admit(pods::admit)
         .prepare_create(pods::prepare_create)
-        .prepare_update(pods::prepare_update)
+        .prepare_update(pod_changes::prepare_update)
         .validate(pods::validate)
         .validate_create(pods::validate_create)
-        .validate_update(pods::validate_update)
-        .validate_status(pods::validate_status)
-        .warnings(pods::warnings),
+        .validate_update(pod_changes::validate_update)
+        .validate_status(pod_status::validate_status)
+        .warnings_create(pods::warnings),
     Kind::new("podtemplates")
         .cells(|row| {
             row.name()
@@ -111,7 +121,7 @@ pub(super) const KINDS: &[Kind] = &[
         .defaults(|template| default_pod_spec(template, "/template/spec"))
         .validate(|template, errors| {
             let template = At::root(template).get("template");
-            check_pod_spec(&template.get("spec"), errors);
+            check_pod_template(&template, errors);
             metadata::labels(Some(template.get("metadata.labels").value), &"template.labels", errors);
         }),
     Kind::new("replicationcontrollers")

@@ -2,7 +2,7 @@
 
 use crate::tree::{Value, json};
 
-use crate::resources::edit::{default_at, default_in, items_mut};
+use crate::resources::edit::{default_at, default_in, items_mut, remove_at};
 use crate::resources::lookup::{boolean, text};
 
 /// The lists of containers in a Pod's spec.
@@ -20,22 +20,23 @@ pub(in crate::resources) fn default_pod_spec(object: &mut Value, pointer: &str) 
         if sourceless {
             default_at(volume, "", "emptyDir", json!({}));
         }
+        if volume.get("image").is_some() {
+            let policy = pull_policy(text(volume, "/image/reference"));
+            default_at(volume, "/image", "pullPolicy", policy);
+        }
+        // Features that are off by default.
+        for source in items_mut(volume, "/projected/sources") {
+            if let Some(source) = source.as_object_mut() {
+                source.remove("clusterTrustBundle");
+                source.remove("podCertificate");
+            }
+        }
     }
-    let host_network = boolean(spec, "/hostNetwork") == Some(true);
+    remove_at(spec, "", "schedulingGroup");
     for containers in CONTAINER_LISTS {
         for container in items_mut(spec, &format!("/{containers}")) {
-            let policy = if is_latest(text(container, "/image")) {
-                "Always"
-            } else {
-                "IfNotPresent"
-            };
+            let policy = pull_policy(text(container, "/image"));
             default_at(container, "", "imagePullPolicy", policy);
-            if host_network {
-                for port in items_mut(container, "/ports") {
-                    let number = port.get("containerPort").cloned();
-                    default_at(port, "", "hostPort", number.unwrap_or(Value::Null));
-                }
-            }
         }
     }
     // `serviceAccount` is the old name of the same field; both are always written.
@@ -47,6 +48,25 @@ pub(in crate::resources) fn default_pod_spec(object: &mut Value, pointer: &str) 
         {
             fields.insert("serviceAccount", account.as_str().into());
             fields.insert("serviceAccountName", account.into());
+        }
+    }
+}
+
+fn pull_policy(image: &str) -> &'static str {
+    if is_latest(image) { "Always" } else { "IfNotPresent" }
+}
+
+/// Ports of a Pod on its host's network are the host's; in templates they are left open.
+pub(super) fn default_host_ports(pod: &mut Value) {
+    if boolean(pod, "/spec/hostNetwork") != Some(true) {
+        return;
+    }
+    for list in ["/spec/containers", "/spec/initContainers"] {
+        for container in items_mut(pod, list) {
+            for port in items_mut(container, "/ports") {
+                let number = port.get("containerPort").cloned();
+                default_at(port, "", "hostPort", number.unwrap_or(Value::Null));
+            }
         }
     }
 }

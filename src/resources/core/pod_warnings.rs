@@ -1,107 +1,371 @@
-//! Warnings about Pods.
+//! Warnings about Pods and templates that are fine but not what their author may think.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+use crate::tree::Value;
+
+use super::pod_annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
 use super::pod_spec::CONTAINER_LISTS;
-use crate::resources::lookup::text;
+use crate::resources::lookup::{integer, list, present, text};
 use crate::resources::quantity::Quantity;
 use crate::resources::validate::At;
 
-/// Warnings about a spec that is fine but not what its author may think.
-pub(in crate::resources) fn warn_pod_spec(spec: &At<'_>) -> Vec<String> {
+/// Warnings about a Pod.
+pub(super) fn warn_pod(pod: &Value) -> Vec<String> {
+    let pod = At::root(pod);
     let mut warnings = Vec::new();
-    for (name, entry) in spec.get("nodeSelector").entries() {
-        let instead = match name {
-            "beta.kubernetes.io/os" => "kubernetes.io/os",
-            "beta.kubernetes.io/arch" => "kubernetes.io/arch",
-            "failure-domain.beta.kubernetes.io/zone" => "topology.kubernetes.io/zone",
-            "failure-domain.beta.kubernetes.io/region" => "topology.kubernetes.io/region",
-            "beta.kubernetes.io/instance-type" => "node.kubernetes.io/instance-type",
-            _ => continue,
-        };
-        let since = if name.starts_with("beta.kubernetes.io/os") || name.ends_with("arch") {
-            "v1.14"
-        } else {
-            "v1.17"
-        };
-        warnings.push(format!(
-            "{}: deprecated since {since}; use \"{instead}\" instead",
-            entry.field
-        ));
-    }
-    for constraint in spec.get("topologySpreadConstraints").items() {
-        let selector = constraint.get("labelSelector");
-        if !selector.present() {
-            warnings.push(format!(
-                "{}: a null labelSelector results in matching no pod",
-                selector.field
-            ));
-        }
-    }
-    for volume in spec.get("volumes").items() {
-        for (source, since) in [
-            ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
-            ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-            ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-            ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
-            ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-            ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-            ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
-            ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-        ] {
-            if volume.get(source).present() {
-                warnings.push(format!("{}.{source}: {since}", volume.field));
-            }
-        }
-    }
-    for list in CONTAINER_LISTS {
-        for container in spec.get(*list).items() {
-            warn_container(&container, &mut warnings);
-        }
-    }
+    warn(&pod.get("spec"), &pod.get("metadata.annotations"), false, &mut warnings);
     warnings
 }
 
-fn warn_container(container: &At<'_>, warnings: &mut Vec<String>) {
-    let mut names = HashSet::new();
-    for variable in container.get("env").items() {
-        let name = variable.get("name").text();
-        if !names.insert(name) {
+/// Warnings about a template.
+pub(in crate::resources) fn warn_pod_template(template: &At<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    warn(
+        &template.get("spec"),
+        &template.get("metadata.annotations"),
+        true,
+        &mut warnings,
+    );
+    warnings
+}
+
+fn warn(spec: &At<'_>, annotations: &At<'_>, template: bool, warnings: &mut Vec<String>) {
+    let Some(fields) = spec.value.as_object() else { return };
+    for (name, _) in fields {
+        match name.as_str() {
+            "nodeSelector" => {
+                for (label, entry) in spec.get("nodeSelector").entries() {
+                    if let Some(what) = deprecated_label(label) {
+                        warnings.push(format!("{}: {what}", entry.field));
+                    }
+                }
+            }
+            "affinity" => warn_affinity(&spec.get("affinity"), warnings),
+            "topologySpreadConstraints" => {
+                for constraint in spec.get("topologySpreadConstraints").items() {
+                    let (key, selector) = (constraint.get("topologyKey"), constraint.get("labelSelector"));
+                    if let Some(what) = deprecated_label(key.text()) {
+                        warnings.push(format!("{}: {} is {what}", key.field, key.text()));
+                    }
+                    warn_null_selector(&selector, warnings);
+                }
+            }
+            "volumes" => warn_volumes(&spec.get("volumes"), warnings),
+            "hostAliases" => warn_repeated(&spec.get("hostAliases"), "ip", warnings),
+            "imagePullSecrets" => {
+                let secrets = spec.get("imagePullSecrets");
+                warn_repeated(&secrets, "name", warnings);
+                for secret in secrets.items().filter(|secret| text(secret.value, "/name").is_empty()) {
+                    let name = secret.get("name").field;
+                    warnings.push(format!("{name}: invalid empty name \"\""));
+                }
+            }
+            "overhead" => warn_fractions(&spec.get("overhead"), warnings),
+            "resources" => {
+                for part in ["limits", "requests"] {
+                    warn_fractions(&spec.get("resources").get(part), warnings);
+                }
+            }
+            "terminationGracePeriodSeconds" => {
+                if integer(spec.value, "/terminationGracePeriodSeconds").is_some_and(|grace_s| grace_s < 0) {
+                    let field = spec.get("terminationGracePeriodSeconds").field;
+                    warnings.push(format!(
+                        "{field}: must be >= 0; negative values are invalid and will be treated as 1"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    if !annotations.is_empty() {
+        warn_annotations(annotations, spec, template, warnings);
+    }
+    warn_containers(spec, warnings);
+}
+
+/// What is to be said of a label of nodes that has another name now.
+fn deprecated_label(name: &str) -> Option<String> {
+    let (since, instead) = match name {
+        "beta.kubernetes.io/os" => ("v1.14", "kubernetes.io/os"),
+        "beta.kubernetes.io/arch" => ("v1.14", "kubernetes.io/arch"),
+        "failure-domain.beta.kubernetes.io/zone" => ("v1.17", "topology.kubernetes.io/zone"),
+        "failure-domain.beta.kubernetes.io/region" => ("v1.17", "topology.kubernetes.io/region"),
+        "beta.kubernetes.io/instance-type" => ("v1.17", "node.kubernetes.io/instance-type"),
+        _ => return None,
+    };
+    Some(format!("deprecated since {since}; use \"{instead}\" instead"))
+}
+
+fn warn_null_selector(selector: &At<'_>, warnings: &mut Vec<String>) {
+    if !selector.present() {
+        warnings.push(format!(
+            "{}: a null labelSelector results in matching no pod",
+            selector.field
+        ));
+    }
+}
+
+fn warn_affinity(affinity: &At<'_>, warnings: &mut Vec<String>) {
+    let node = affinity.get("nodeAffinity");
+    let required = node.get("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+    let preferred = node.get("preferredDuringSchedulingIgnoredDuringExecution");
+    let terms = required
+        .items()
+        .chain(preferred.items().map(|preferred| preferred.get("preference")));
+    for term in terms {
+        for expression in term.get("matchExpressions").items() {
+            let key = text(expression.value, "/key");
+            if let Some(what) = deprecated_label(key) {
+                warnings.push(format!("{}: {key} is {what}", expression.get("key").field));
+            }
+        }
+    }
+    for pods in ["podAffinity", "podAntiAffinity"] {
+        let pods = affinity.get(pods);
+        for term in pods.get("requiredDuringSchedulingIgnoredDuringExecution").items() {
+            warn_null_selector(&term.get("labelSelector"), warnings);
+        }
+        for term in pods.get("preferredDuringSchedulingIgnoredDuringExecution").items() {
+            warn_null_selector(&term.get("podAffinityTerm.labelSelector"), warnings);
+        }
+    }
+}
+
+fn warn_volumes(volumes: &At<'_>, warnings: &mut Vec<String>) {
+    for volume in volumes.items() {
+        for (source, shown, since) in [
+            (
+                "photonPersistentDisk",
+                "photonPersistentDisk",
+                "deprecated in v1.11, non-functional in v1.16+",
+            ),
+            (
+                "gitRepo",
+                "gitRepo",
+                "deprecated in v1.11, and disabled by default in v1.33+",
+            ),
+            ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+            ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+            (
+                "storageos",
+                "storageOS",
+                "deprecated in v1.22, non-functional in v1.25+",
+            ),
+            ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+            (
+                "glusterfs",
+                "glusterfs",
+                "deprecated in v1.25, non-functional in v1.26+",
+            ),
+            ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+            ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+        ] {
+            if present_in(volume.value, source) {
+                warnings.push(format!("{}.{shown}: {since}", volume.field));
+            }
+        }
+    }
+    warn_token_paths(volumes, warnings);
+}
+
+fn present_in(value: &Value, field: &str) -> bool {
+    value.get(field).is_some_and(|value| !value.is_null())
+}
+
+/// Files that a token is written over.
+fn warn_token_paths(volumes: &At<'_>, warnings: &mut Vec<String>) {
+    let all = volumes.value.as_array().into_iter().flatten();
+    let sources = all.flat_map(|volume| list(volume, "/projected/sources"));
+    let tokens: HashSet<&str> = sources
+        .filter(|source| present(source, "/serviceAccountToken"))
+        .map(|source| text(source, "/serviceAccountToken/path"))
+        .collect();
+    if tokens.is_empty() {
+        return;
+    }
+    for volume in volumes.items() {
+        for source in list(volume.value, "/projected/sources") {
+            for (kind, shown) in [
+                ("configMap", "configMap"),
+                ("secret", "secrets"),
+                ("downwardAPI", "downwardAPI"),
+            ] {
+                for (i, item) in list(source, &format!("/{kind}/items")).iter().enumerate() {
+                    let path = text(item, "/path");
+                    if tokens.contains(path) {
+                        warnings.push(format!(
+                            "{}.projected.sources.{shown}[{i}]: has duplicated path with ServiceAccountToken {}",
+                            volume.field,
+                            Value::from(path)
+                        ));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Items of a list with the same value of a field.
+fn warn_repeated(items: &At<'_>, field: &'static str, warnings: &mut Vec<String>) {
+    let mut seen: HashSet<&str> = HashSet::new();
+    for item in items.items() {
+        let value = item.value.get(field).and_then(Value::as_str).unwrap_or("");
+        if !seen.insert(value) {
+            let at = item.get(field).field;
+            warnings.push(format!("{at}: duplicate {field} {}", Value::from(value)));
+        }
+    }
+}
+
+/// Bytes come whole.
+fn warn_fractions(amounts: &At<'_>, warnings: &mut Vec<String>) {
+    for name in ["memory", "ephemeral-storage"] {
+        let Some(amount) = amounts.value.get(name).and_then(Value::as_str) else {
+            continue;
+        };
+        if Quantity::parse(amount).is_some_and(|quantity| quantity.nanos() % 1_000_000_000 != 0) {
             warnings.push(format!(
-                "{}: hides previous definition of \"{name}\", which may be dropped when using apply",
-                variable.field
+                "{}[{name}]: fractional byte value \"{amount}\" is invalid, must be an integer",
+                amounts.field
             ));
         }
     }
-    let mut ports = HashMap::new();
-    for port in container.get("ports").items() {
-        let key = (
-            port.get("containerPort").integer(),
-            text(port.value, "/protocol").to_owned(),
-            port.get("hostPort").integer(),
-        );
-        match ports.entry(key) {
-            Entry::Vacant(first) => {
-                first.insert(port.field);
+}
+
+fn warn_annotations(annotations: &At<'_>, spec: &At<'_>, template: bool, warnings: &mut Vec<String>) {
+    let mut note = |key: &str, what: &str| {
+        if annotations.value.get(key).is_some() {
+            warnings.push(format!("{}[{key}]: {what}", annotations.field));
+        }
+    };
+    for (key, instead) in [
+        (
+            "scheduler.alpha.kubernetes.io/critical-pod",
+            "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+        ),
+        (
+            "security.alpha.kubernetes.io/sysctls",
+            "non-functional in v1.11+; use the \"sysctls\" field instead",
+        ),
+        (
+            "security.alpha.kubernetes.io/unsafe-sysctls",
+            "non-functional in v1.11+; use the \"sysctls\" field instead",
+        ),
+    ] {
+        note(key, instead);
+    }
+    const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+    const ARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+    if !present(spec.value, "/securityContext/seccompProfile") {
+        note(SECCOMP_POD, SECCOMP);
+    }
+    for containers in CONTAINER_LISTS {
+        for container in spec
+            .value
+            .get(*containers)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let name = text(container, "/name");
+            if !present(container, "/securityContext/seccompProfile") {
+                note(&format!("{SECCOMP_CONTAINER}{name}"), SECCOMP);
             }
-            Entry::Occupied(first) => warnings.push(format!(
-                "{}: duplicate port definition with {}",
-                port.field,
-                first.get()
-            )),
+            // A Pod gets fields of its annotations; what they are then tells nothing of what its author wrote.
+            let fields = present(spec.value, "/securityContext/appArmorProfile")
+                || template && present(container, "/securityContext/appArmorProfile");
+            if !fields {
+                note(&format!("{APP_ARMOR}{name}"), ARMOR);
+            }
         }
     }
-    for part in ["limits", "requests"] {
-        for (name, entry) in container.get("resources").get(part).entries() {
-            let fraction = Quantity::parse(entry.text()).is_some_and(|q| q.nanos() % 1_000_000_000 != 0);
-            if fraction && matches!(name, "memory" | "ephemeral-storage") {
-                warnings.push(format!(
-                    "{}: fractional byte value \"{}\" is invalid, must be an integer",
-                    entry.field,
-                    entry.text()
-                ));
+}
+
+/// So many warnings are enough: ports are no longer compared.
+const WARNINGS_MAX: usize = 200;
+
+fn warn_containers(spec: &At<'_>, warnings: &mut Vec<String>) {
+    let mut ports: HashMap<(i64, &str), Vec<(String, &Value)>> = HashMap::new();
+    for list in CONTAINER_LISTS {
+        if spec.value.get(*list).is_none() {
+            continue;
+        }
+        for container in spec.get(*list).items() {
+            warn_environment(&container, warnings);
+            if container.value.get("resources").is_some() {
+                let resources = container.get("resources");
+                for part in ["limits", "requests"] {
+                    warn_fractions(&resources.get(part), warnings);
+                }
+            }
+            if container.value.get("ports").is_some() {
+                for port in container.get("ports").items() {
+                    let number = port.value.get("containerPort").and_then(Value::as_i64).unwrap_or(0);
+                    let others = ports.entry((number, text(port.value, "/protocol"))).or_default();
+                    warn_port(&port, others, warnings);
+                    if warnings.len() < WARNINGS_MAX {
+                        others.push((port.field.to_string(), port.value));
+                    }
+                }
             }
         }
+    }
+}
+
+/// A variable that hides an earlier one and does not build on it.
+fn warn_environment(container: &At<'_>, warnings: &mut Vec<String>) {
+    let variables = list(container.value, "/env");
+    if variables.len() < 2 {
+        return;
+    }
+    let mut seen: HashSet<&str> = HashSet::new();
+    for (i, variable) in variables.iter().enumerate() {
+        let name = text(variable, "/name");
+        if seen.insert(name) {
+            continue;
+        }
+        let (value, earlier) = (text(variable, "/value"), format!("$({name})"));
+        if present(variable, "/valueFrom") || value == earlier || !value.contains(&earlier) {
+            warnings.push(format!(
+                "{}.env[{i}]: hides previous definition of {}, which may be dropped when using apply",
+                container.field,
+                Value::from(name)
+            ));
+        }
+    }
+}
+
+/// A port that another one of the Pod is, too, or may be: `others` have its number and protocol.
+fn warn_port(port: &At<'_>, others: &[(String, &Value)], warnings: &mut Vec<String>) {
+    let number = |port: &Value, name: &str| port.get(name).and_then(Value::as_i64).unwrap_or(0);
+    let host = |port: &Value| number(port, "hostPort");
+    let ip = |port: &Value| port.get("hostIP").and_then(Value::as_str).unwrap_or("").to_owned();
+    let own = (host(port.value), ip(port.value));
+    if own.0 == 0 && !own.1.is_empty() {
+        let name = text(port.value, "/name");
+        warnings.push(format!(
+            "{}: hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
+            port.field,
+            number(port.value, "containerPort"),
+            text(port.value, "/protocol"),
+            own.1
+        ));
+    }
+    for (field, other) in others {
+        if warnings.len() >= WARNINGS_MAX {
+            return;
+        }
+        let theirs = (host(other), ip(other));
+        let what = if own == theirs {
+            "duplicate port definition"
+        } else if own.0 == 0 || theirs.0 == 0 {
+            "overlapping port definition"
+        } else if own.0 == theirs.0 && own.1.is_empty() != theirs.1.is_empty() {
+            "dangerously ambiguous port definition"
+        } else {
+            continue;
+        };
+        warnings.push(format!("{}: {what} with {field}", port.field));
     }
 }

@@ -1,19 +1,20 @@
 //! Pods.
 
+use std::collections::HashMap;
+
 use crate::tree::{List, Value};
 
-use super::pod_rules::check_pod_spec;
-use super::pod_spec::{default_pod_spec, default_requests};
-use super::pod_warnings::warn_pod_spec;
+use super::pod_annotations::{APP_ARMOR, check_annotations, check_profiles_match};
+use super::pod_resources::{default_pod_requests, quality_of_service};
+use super::pod_rules::check_spec;
+use super::pod_spec::{CONTAINER_LISTS, default_host_ports, default_pod_spec, default_requests};
+use super::pod_warnings::warn_pod;
 use crate::resources::cell::Cell;
-use crate::resources::edit::{default_at, default_in, items_mut, remove_at, set_at};
-use crate::resources::lookup;
-use crate::resources::lookup::{boolean, condition_true, count, integer, list, map, present, text, time_s};
-use crate::resources::names::{label, qualified_name, subdomain};
-use crate::resources::quantity::Quantity;
+use crate::resources::edit::{default_at, default_in, items_mut, set_at};
+use crate::resources::lookup::{boolean, condition_true, count, integer, list, map, present, text, texts, time_s};
+use crate::resources::names::label;
 use crate::resources::row::Row;
-use crate::resources::strategy::keep;
-use crate::resources::validate::{self, At};
+use crate::resources::validate::At;
 use crate::resources::{Context, FieldError, Refusal};
 
 const SUCCEEDED: &str =
@@ -206,6 +207,8 @@ fn first_of<'a>(first: &'a str, second: &'a str) -> &'a str {
 pub(super) fn defaults(pod: &mut Value) {
     default_pod_spec(pod, "/spec");
     default_requests(pod, "/spec");
+    default_pod_requests(pod);
+    default_host_ports(pod);
     default_at(pod, "/spec", "enableServiceLinks", true);
 }
 
@@ -241,12 +244,29 @@ const PREEMPTS: &str = "PreemptLowerPriority";
 
 /// The first status, and what the API server's own admission fills in: the service account `default`, priority 0 (or
 /// that of a system class), five minutes of tolerance for a node that is not ready or out of reach.
-pub(super) fn prepare_create(pod: &mut Value, _: &Context<'_>) {
+pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
     let status = [
         ("phase", "Pending".into()),
         ("qosClass", quality_of_service(pod).into()),
     ];
     set_at(pod, "", "status", Value::Object(status.into_iter().collect()));
+    if count(pod, "/spec/schedulingGates") > 0 {
+        let condition = [
+            ("lastProbeTime", Value::Null),
+            ("lastTransitionTime", context.now().into()),
+            (
+                "message",
+                "Scheduling is blocked due to non-empty scheduling gates".into(),
+            ),
+            ("reason", "SchedulingGated".into()),
+            ("status", "False".into()),
+            ("type", "PodScheduled".into()),
+        ];
+        let condition = Value::Object(condition.into_iter().collect());
+        set_at(pod, "/status", "conditions", Value::from_iter([condition]));
+    }
+    merge_label_keys(pod);
+    take_app_armor(pod);
     let priority = priority_of(text(pod, "/spec/priorityClassName"));
     if let Some(priority) = priority {
         default_at(pod, "/spec", "priority", priority);
@@ -278,223 +298,110 @@ pub(super) fn prepare_create(pod: &mut Value, _: &Context<'_>) {
     }
 }
 
-/// `Guaranteed` when every container has limits of processor and memory and requests no less, `BestEffort` when none asks
-/// for anything, `Burstable` otherwise.
-fn quality_of_service(pod: &Value) -> &'static str {
-    let containers = list(pod, "/spec/containers")
-        .iter()
-        .chain(list(pod, "/spec/initContainers"));
-    let (mut any, mut guaranteed) = (false, true);
-    for container in containers {
-        for name in ["cpu", "memory"] {
-            let amount = |part: &str| {
-                let quantity = Quantity::parse(container["resources"][part][name].as_str()?)?;
-                Some(quantity.nanos()).filter(|&nanos| nanos > 0)
+/// Adds the Pod's own values of the labels that selectors name by key only.
+fn merge_label_keys(pod: &mut Value) {
+    let spread = count(pod, "/spec/topologySpreadConstraints") > 0;
+    if !spread && !present(pod, "/spec/affinity") {
+        return;
+    }
+    let labels = pod.pointer("/metadata/labels").cloned().unwrap_or(Value::Null);
+    let merge = |term: &mut Value| {
+        for (keys, operator) in [("/matchLabelKeys", "In"), ("/mismatchLabelKeys", "NotIn")] {
+            let keys: Vec<String> = texts(term, keys).into_iter().map(str::to_owned).collect();
+            let Some(selector) = term.get_mut("labelSelector").and_then(Value::as_object_mut) else {
+                return;
             };
-            let (request, limit) = (amount("requests"), amount("limits"));
-            any |= request.is_some() || limit.is_some();
-            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+            for key in keys {
+                let Some(value) = labels.get(&key) else { continue };
+                let expression = [
+                    ("key", key.into()),
+                    ("operator", operator.into()),
+                    ("values", Value::from_iter([value.clone()])),
+                ];
+                default_in(selector, "matchExpressions", List::new());
+                if let Some(Value::Array(all)) = selector.get_mut("matchExpressions") {
+                    all.push(Value::Object(expression.into_iter().collect()));
+                }
+            }
+        }
+    };
+    items_mut(pod, "/spec/topologySpreadConstraints").for_each(merge);
+    for pods in ["podAffinity", "podAntiAffinity"] {
+        let path = format!("/spec/affinity/{pods}/requiredDuringSchedulingIgnoredDuringExecution");
+        items_mut(pod, &path).for_each(merge);
+        let path = format!("/spec/affinity/{pods}/preferredDuringSchedulingIgnoredDuringExecution");
+        for term in items_mut(pod, &path) {
+            if let Some(term) = term.get_mut("podAffinityTerm") {
+                merge(term);
+            }
         }
     }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
+}
+
+/// Fields of AppArmor for the annotations that were there before them.
+fn take_app_armor(pod: &mut Value) {
+    let annotations: Vec<(String, String)> = map(pod, "/metadata/annotations")
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.strip_prefix(APP_ARMOR)?.to_owned(), value.as_str()?.to_owned())))
+        .collect();
+    if annotations.is_empty() || text(pod, "/spec/os/name") == "windows" {
+        return;
+    }
+    let of_pod = pod.pointer("/spec/securityContext/appArmorProfile").cloned();
+    let mut profiles: HashMap<String, Value> = HashMap::new();
+    for (container, said) in annotations {
+        let profile: Vec<(&str, Value)> = match &said[..] {
+            "unconfined" => vec![("type", "Unconfined".into())],
+            "runtime/default" => vec![("type", "RuntimeDefault".into())],
+            said => match said
+                .strip_prefix("localhost/")
+                .filter(|path| !path.is_empty() && path.trim() == *path)
+            {
+                Some(path) => vec![("localhostProfile", path.into()), ("type", "Localhost".into())],
+                None => continue,
+            },
+        };
+        let profile = Value::Object(profile.into_iter().collect());
+        if of_pod.as_ref() != Some(&profile) {
+            profiles.insert(container, profile);
+        }
+    }
+    for list in CONTAINER_LISTS {
+        for container in items_mut(pod, &format!("/spec/{list}")) {
+            if let Some(profile) = profiles.get(text(container, "/name"))
+                && !present(container, "/securityContext/appArmorProfile")
+            {
+                let profile = profile.clone();
+                set_at(container, "/securityContext", "appArmorProfile", profile);
+            }
+        }
     }
 }
 
 pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
-    check_pod_spec(&At::root(pod).get("spec"), errors);
+    check_spec(&At::root(pod).get("spec"), Some(text(pod, "/metadata/name")), errors);
 }
 
 pub(super) fn validate_create(pod: &Value, errors: &mut Vec<FieldError>) {
-    let ephemeral = At::root(pod).get("spec.ephemeralContainers");
+    let root = At::root(pod);
+    let ephemeral = root.get("spec.ephemeralContainers");
     if !ephemeral.is_empty() {
         errors.push(ephemeral.forbidden("cannot be set on create"));
     }
-}
-
-/// A subresource changes its own part of the spec only.
-pub(super) fn prepare_update(old: &Value, new: &mut Value, subresource: Option<&str>, _: &Context<'_>) {
-    match subresource {
-        Some("ephemeralcontainers") => {
-            let containers = new.pointer("/spec/ephemeralContainers").cloned();
-            keep(old, new, "spec");
-            match containers {
-                Some(containers) => set_at(new, "/spec", "ephemeralContainers", containers),
-                None => {
-                    remove_at(new, "/spec", "ephemeralContainers");
-                }
-            }
-        }
-        Some("resize") => {
-            let wanted = new.get("spec").cloned().unwrap_or(Value::Null);
-            keep(old, new, "spec");
-            for list in ["/containers", "/initContainers"] {
-                let named = |name: &str| lookup::list(&wanted, list).iter().find(|c| text(c, "/name") == name);
-                for container in items_mut(new, &format!("/spec{list}")) {
-                    let Some(wanted) = named(text(container, "/name")) else {
-                        continue;
-                    };
-                    for field in ["resources", "resizePolicy"] {
-                        match wanted.get(field) {
-                            Some(value) => set_at(container, "", field, value.clone()),
-                            None => {
-                                remove_at(container, "", field);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        Some("status") if text(new, "/status/qosClass").is_empty() => {
-            let class = old.pointer("/status/qosClass").cloned().unwrap_or(Value::Null);
-            set_at(new, "/status", "qosClass", class);
-        }
-        _ => {}
+    let node = root.get("spec.nodeName");
+    if !node.is_empty() && count(pod, "/spec/schedulingGates") > 0 {
+        errors.push(node.forbidden("cannot be set until all schedulingGates have been cleared"));
     }
-}
-
-const ONLY_THESE_CHANGE: &str = "pod updates may not change fields other than \
-    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
-    additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
-    previously negative)";
-
-pub(super) fn validate_update(old: &Value, new: &Value, subresource: Option<&str>, errors: &mut Vec<FieldError>) {
-    let (before, after) = (At::root(old).get("spec"), At::root(new).get("spec"));
-    match subresource {
-        Some("ephemeralcontainers") => {
-            let kept: Vec<&Value> = list(new, "/spec/ephemeralContainers").iter().collect();
-            for container in list(old, "/spec/ephemeralContainers") {
-                let name = text(container, "/name");
-                let detail = match kept.iter().find(|other| text(other, "/name") == name) {
-                    None => format!("existing ephemeral containers \"{name}\" may not be removed\n"),
-                    Some(other) if *other != container => {
-                        format!("existing ephemeral containers \"{name}\" may not be changed\n")
-                    }
-                    Some(_) => continue,
-                };
-                errors.push(FieldError::forbidden("spec.ephemeralContainers", detail));
-            }
-        }
-        None if after.value.shares(before.value) => {}
-        None => {
-            for list in ["containers", "initContainers"] {
-                if count(old, &format!("/spec/{list}")) != count(new, &format!("/spec/{list}")) {
-                    let detail = format!(
-                        "pod updates may not add or remove {}",
-                        if list == "containers" { list } else { "init containers" }
-                    );
-                    errors.push(after.get(list).forbidden(&detail));
-                    return;
-                }
-            }
-            deadline(
-                &before.get("activeDeadlineSeconds"),
-                &after.get("activeDeadlineSeconds"),
-                errors,
-            );
-            let before = list(old, "/spec/tolerations");
-            let after_all = list(new, "/spec/tolerations");
-            if !before
-                .iter()
-                .all(|toleration| after_all.iter().any(|other| same_toleration(toleration, other)))
-            {
-                let detail = "existing toleration can not be modified except its tolerationSeconds";
-                errors.push(after.get("tolerations").forbidden(detail));
-            }
-            if without_what_may_change(old, new) != without_what_may_change(old, old) {
-                errors.push(FieldError::forbidden("spec", ONLY_THESE_CHANGE));
-            }
-        }
-        Some(_) => {}
-    }
-}
-
-/// The same but for how long it holds.
-fn same_toleration(one: &Value, other: &Value) -> bool {
-    ["/key", "/operator", "/value", "/effect"]
-        .iter()
-        .all(|field| text(one, field) == text(other, field))
-}
-
-/// A deadline may be set, or brought forward.
-fn deadline(before: &At<'_>, after: &At<'_>, errors: &mut Vec<FieldError>) {
-    let Some(old_s) = before.integer() else { return };
-    match after.integer() {
-        None => errors.push(after.invalid("must not update from a positive integer to nil value")),
-        Some(new_s) if new_s > old_s => {
-            let detail = format!("must be less than or equal to previous value {old_s}");
-            errors.push(after.invalid(detail));
-        }
-        Some(_) => {}
-    }
-}
-
-/// The spec of a Pod without the parts that may change, where they changed as they may.
-fn without_what_may_change(old: &Value, pod: &Value) -> Value {
-    let mut spec = pod.get("spec").cloned().unwrap_or(Value::Null);
-    for list in ["/containers", "/initContainers"] {
-        for container in items_mut(&mut spec, list) {
-            remove_at(container, "", "image");
-        }
-    }
-    remove_at(&mut spec, "", "activeDeadlineSeconds");
-    // They have a rule and a message of their own.
-    remove_at(&mut spec, "", "tolerations");
-    // A gate may be taken away, and while there are any, the Pod is not bound to where it may run.
-    let gates = list(old, "/spec/schedulingGates");
-    if list(pod, "/spec/schedulingGates")
-        .iter()
-        .all(|gate| gates.contains(gate))
-    {
-        remove_at(&mut spec, "", "schedulingGates");
-    }
-    if !gates.is_empty() {
-        remove_at(&mut spec, "", "nodeSelector");
-        remove_at(&mut spec, "/affinity", "nodeAffinity");
-    }
-    if integer(old, "/spec/terminationGracePeriodSeconds").is_some_and(|grace_s| grace_s < 0) {
-        remove_at(&mut spec, "", "terminationGracePeriodSeconds");
-    }
-    spec
-}
-
-pub(super) fn validate_status(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
-    let status = At::root(new).get("status");
-    for ip in status.get("podIPs").items() {
-        if let Some(what) = validate::ip(ip.get("ip").text()) {
-            errors.push(FieldError::invalid(
-                ip.field,
-                ip.value.get("ip").unwrap_or(&Value::Null),
-                what,
-            ));
-        }
-    }
-    for condition in status.get("conditions").items() {
-        let kind = condition.get("type").text();
-        let wrong = qualified_name(kind).into_iter();
-        let field = format!("{}.Type", condition.field);
-        errors.extend(wrong.map(|what| FieldError::invalid_text(&field, kind, what)));
-    }
-    let nominated = status.get("nominatedNodeName");
-    if !nominated.is_empty() {
-        nominated.check(subdomain(nominated.text()), errors);
-    }
-    if text(old, "/status/qosClass") != text(new, "/status/qosClass") {
-        errors.push(status.get("qosClass").invalid("field is immutable"));
+    let annotations = root.get("metadata.annotations");
+    if !annotations.is_empty() {
+        check_annotations(&annotations, &root.get("spec"), errors);
+        check_profiles_match(pod, errors);
     }
 }
 
 pub(super) fn warnings(pod: &Value) -> Vec<String> {
-    let mut warnings = warn_pod_spec(&At::root(pod).get("spec"));
-    let name = "seccomp.security.alpha.kubernetes.io/pod";
-    if map(pod, "/metadata/annotations").is_some_and(|annotations| annotations.contains_key(name)) {
-        warnings.insert(
-            0,
-            format!("metadata.annotations[{name}]: non-functional in v1.27+; use the \"seccompProfile\" field instead"),
-        );
-    }
+    let mut warnings = warn_pod(pod);
     let wrong = label(text(pod, "/metadata/name"));
     if !wrong.is_empty() {
         warnings.insert(0, format!(

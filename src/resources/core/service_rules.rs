@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::tree::{Value, json};
 
 use super::other_rules::cidr;
-use super::pod_rules::port_name;
+use super::pod_containers::port_name;
 use crate::resources::FieldError;
 use crate::resources::lookup::{integer, text};
 use crate::resources::names::{qualified_name, subdomain};

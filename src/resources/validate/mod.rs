@@ -145,8 +145,20 @@ impl<'a> At<'a> {
         })
     }
 
+    /// The same value under the path of a field of `parent`: where kube-apiserver names another field than the wrong one.
+    pub(super) fn named(&self, parent: &At<'a>, name: &'static str) -> At<'a> {
+        At {
+            value: self.value,
+            field: parent.field.then(Step::Field(Cow::Borrowed(name))),
+        }
+    }
+
     pub(super) fn text(&self) -> &'a str {
         self.value.as_str().unwrap_or("")
+    }
+
+    pub(super) fn is_true(&self) -> bool {
+        self.value.as_bool() == Some(true)
     }
 
     pub(super) fn integer(&self) -> Option<i64> {
@@ -244,9 +256,14 @@ pub(super) fn label_selector(selector: &At<'_>, errors: &mut Vec<FieldError>) {
         }
         let key = expression.get("key");
         key.check(super::names::qualified_name(key.text()), errors);
-        for value in values.items() {
-            value.check(super::names::label_value(value.text()), errors);
-        }
+        label_values(&values, errors);
+    }
+}
+
+/// Values that labels are compared with are values that labels can have.
+pub(super) fn label_values(values: &At<'_>, errors: &mut Vec<FieldError>) {
+    for value in values.items() {
+        value.check(super::names::label_value(value.text()), errors);
     }
 }
 
@@ -328,6 +345,29 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> Option<bool> {
         };
     }
     Some(all)
+}
+
+/// A path must be relative and stay below where it starts.
+pub(super) fn descending_path(path: &At<'_>, errors: &mut Vec<FieldError>) {
+    if path.text().starts_with('/') {
+        errors.push(path.invalid("must be a relative path"));
+    }
+    if steps_back(path.text()) {
+        errors.push(path.invalid("must not contain '..'"));
+    }
+}
+
+/// As [`descending_path`]; it may not begin with two dots either, as the kubelet's own links do.
+pub(super) fn local_path(path: &At<'_>, errors: &mut Vec<FieldError>) {
+    descending_path(path, errors);
+    if path.text().starts_with("..") && !path.text().starts_with("../") {
+        errors.push(path.invalid("must not start with '..'"));
+    }
+}
+
+/// Whether a path has a step `..`.
+pub(super) fn steps_back(path: &str) -> bool {
+    path.split('/').any(|step| step == "..")
 }
 
 /// What is wrong with an IP address.

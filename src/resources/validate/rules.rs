@@ -97,6 +97,10 @@ enum Rule {
     QualifiedName,
     /// A path without `..`.
     NoBackStep,
+    /// A relative path without `..`.
+    DescendingPath,
+    /// A relative path without `..`, and not named like the links that the kubelet keeps beside the files.
+    LocalPath,
     /// An IP address.
     Address,
 }
@@ -227,6 +231,8 @@ fn check(rule: &Rule, at: &At<'_>, errors: &mut Vec<FieldError>) {
         (Rule::NoBackStep, Value::String(text)) if text.split('/').any(|step| step == "..") => {
             errors.push(at.invalid("must not contain '..'"));
         }
+        (Rule::DescendingPath, Value::String(_)) => super::descending_path(at, errors),
+        (Rule::LocalPath, Value::String(_)) => super::local_path(at, errors),
         (Rule::Address, Value::String(text)) if !text.is_empty() => {
             errors.extend(super::ip(text).map(|what| at.invalid(what)));
         }
@@ -271,6 +277,8 @@ fn read(rule: &str, argument: &'static str) -> Option<Rule> {
         "subdomain" => Rule::Subdomain,
         "qualified_name" => Rule::QualifiedName,
         "no_back_step" => Rule::NoBackStep,
+        "descending_path" => Rule::DescendingPath,
+        "local_path" => Rule::LocalPath,
         "address" => Rule::Address,
         _ => return None,
     })
