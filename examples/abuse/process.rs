@@ -115,19 +115,17 @@ impl Process {
             let (_, rest) = ready.split_once(scheme)?;
             rest.split([' ', ',']).next()?.parse().ok()
         };
-        match (address("http://"), address("https://")) {
-            (Some(http), Some(https)) => Ok(Self {
+        if let (Some(http), Some(https)) = (address("http://"), address("https://")) {
+            return Ok(Self {
                 child,
                 dir,
                 http,
                 https,
-            }),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(Failure::new(format!("{} does not start: {ready:?}", binary.display())))
-            }
+            });
         }
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(Failure::new(format!("{} does not start: {ready:?}", binary.display())))
     }
 
     /// Where to ask over TLS, as `who`.

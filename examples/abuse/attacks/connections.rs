@@ -49,7 +49,7 @@ impl Attack for ConnectionFlood {
         let server = ground.process.tls(Who::Canary)?;
         tokio::time::sleep(ground.duration(3)).await;
         let waited = Instant::now();
-        let newcomer = timeout(Duration::from_secs(60), async {
+        let newcomer = timeout(Duration::from_mins(1), async {
             Connection::open(&server).await?.ask(&Question::get("/version")).await
         })
         .await;
