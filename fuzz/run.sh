@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Fuzzes: builds all targets once, runs them, prints what each did. See docs/fuzzing.md.
 #
-#   fuzz/run.sh [--seconds N] [--jobs N] [--minimise] [--sanitizer address] [--binaries DIR] [TARGET…]
+#   fuzz/run.sh [--seconds N] [--jobs N] [--minimise] [--sanitizer address] [--seed N] [--binaries DIR] [TARGET…]
 #
 # --seconds N     for each target; 60. 0: the corpus alone
 # --jobs N        so many targets at a time; 1
 # --minimise      afterwards, keeps of each corpus only what covers something that the rest does not
 # --sanitizer S   address or none; none. With one, a nightly toolchain is needed
+# --seed N        of libFuzzer's choices, so that a run can be repeated; random
 # --binaries DIR  nothing is built, they are taken from there
 # TARGET…         names; all
 #
@@ -14,15 +15,16 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-seconds=60 jobs=1 minimise="" sanitizer=none binaries="" targets=()
+seconds=60 jobs=1 minimise="" sanitizer=none seed="" binaries="" targets=()
 while [ $# -gt 0 ]; do
     case $1 in
         --seconds) seconds=$2; shift ;;
         --jobs) jobs=$2; shift ;;
         --minimise) minimise=yes ;;
         --sanitizer) sanitizer=$2; shift ;;
+        --seed) seed=$2; shift ;;
         --binaries) binaries=$2; shift ;;
-        -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
         -*) echo "unknown option $1; see --help" >&2; exit 2 ;;
         *) targets+=("$1") ;;
     esac
@@ -67,7 +69,7 @@ fuzz() {
     mkdir -p "corpus/$target" artifacts logs
     dict=$(dictionary "$target")
     local options=(-artifact_prefix="artifacts/$target-" -print_final_stats=1 -timeout=25 -rss_limit_mb=3072
-        -malloc_limit_mb=512 -verbosity=1 ${dict:+-dict=dictionaries/$dict.dict})
+        -malloc_limit_mb=512 -verbosity=1 ${seed:+-seed=$seed} ${dict:+-dict=dictionaries/$dict.dict})
     if [ "$seconds" = 0 ]; then options+=(-runs=0); else options+=(-max_total_time="$seconds"); fi
     local binary=$binaries/$target failed="" begun ended
     begun=$(date +%s)

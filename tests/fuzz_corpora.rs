@@ -7,6 +7,7 @@
 #[path = "../fuzz/src/lib.rs"]
 mod attacks;
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -83,7 +84,8 @@ fn what_is_deep_or_long_or_refers_to_itself_is_refused_or_taken() {
     let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for level in 1..9 {
         let before = format!("*a{}", level - 1);
-        laughs.push_str(&format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(",")));
+        let again = vec![before; 10].join(",");
+        writeln!(laughs, "a{level}: &a{level} [{again}]").unwrap();
     }
     target("body")(&input(configmaps, yaml, &laughs));
     // Each copy doubles the object.

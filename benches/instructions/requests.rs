@@ -45,7 +45,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
         scenario("http_create_pod_and_status", 20, |fixtures, rounds| {
             let pods: Vec<_> = (0..rounds as usize + WARM).map(new_pod).collect();
             asked(fixtures, rounds, MASTER, move |client, round| {
-                create(client, &pods[round])
+                create(client, &pods[round]);
             });
         }),
     ]

@@ -423,7 +423,9 @@ mod tests {
         simulated.turns.leave(tickets[1]);
         assert_eq!(simulated.round().len(), 2);
         // The turn came and was not taken: that is no place in line any more.
-        tickets.iter().for_each(|ticket| simulated.turns.leave(*ticket));
+        for ticket in tickets {
+            simulated.turns.leave(ticket);
+        }
         assert_eq!((simulated.turns.in_lines(), simulated.paces[0].in_line()), (0, 0));
         assert!(simulated.turns.round().is_none());
         let waker = Waker::noop();

@@ -278,12 +278,11 @@ fn placement_of_gated(before: &At<'_>, after: &At<'_>, rest: &mut Value, errors:
     if old == affinity.value.as_object().map(|_| affinity.value) {
         return;
     }
-    const TERMS: &str = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
     let old_terms = list(
         before.value,
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
     );
-    let terms = affinity.get(TERMS);
+    let terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
     if !old_terms.is_empty() {
         if terms.items().count() == old_terms.len() {
             for (term, old) in terms.items().zip(old_terms) {

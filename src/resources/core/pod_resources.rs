@@ -144,11 +144,11 @@ fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>
 
 fn container_resource(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     resource_name(name, field, errors);
-    let detail = if !name.contains('/') {
+    let detail = if name.contains('/') {
+        (!is_native(name) && !is_extended(name)).then_some("doesn't follow extended resource name standard")
+    } else {
         let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
         (!known).then_some("must be a standard resource for containers")
-    } else {
-        (!is_native(name) && !is_extended(name)).then_some("doesn't follow extended resource name standard")
     };
     errors.extend(detail.map(|detail| FieldError::invalid_text(field, name, detail)));
 }

@@ -248,9 +248,7 @@ fn is_sysctl(name: &str) -> bool {
 /// All containers of a Pod.
 fn containers<'a>(spec: &At<'a>) -> impl Iterator<Item = At<'a>> + use<'a> {
     let spec = spec.clone();
-    let lists = CONTAINER_LISTS
-        .iter()
-        .filter_map(move |list| spec.value.get(*list).is_some().then(|| spec.get(*list)));
+    let lists = CONTAINER_LISTS.iter().map(move |list| spec.get(*list));
     lists.flat_map(|list| list.items())
 }
 

@@ -67,13 +67,13 @@ fn warn(spec: &At<'_>, annotations: &At<'_>, template: bool, warnings: &mut Vec<
                     warn_fractions(&spec.get("resources").get(part), warnings);
                 }
             }
-            "terminationGracePeriodSeconds" => {
-                if integer(spec.value, "/terminationGracePeriodSeconds").is_some_and(|grace_s| grace_s < 0) {
-                    let field = spec.get("terminationGracePeriodSeconds").field;
-                    warnings.push(format!(
-                        "{field}: must be >= 0; negative values are invalid and will be treated as 1"
-                    ));
-                }
+            "terminationGracePeriodSeconds"
+                if integer(spec.value, "/terminationGracePeriodSeconds").is_some_and(|grace_s| grace_s < 0) =>
+            {
+                let field = spec.get("terminationGracePeriodSeconds").field;
+                warnings.push(format!(
+                    "{field}: must be >= 0; negative values are invalid and will be treated as 1"
+                ));
             }
             _ => {}
         }
@@ -233,6 +233,9 @@ fn warn_fractions(amounts: &At<'_>, warnings: &mut Vec<String>) {
     }
 }
 
+const SECCOMP_ADVICE: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+const ARMOR_ADVICE: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+
 fn warn_annotations(annotations: &At<'_>, spec: &At<'_>, template: bool, warnings: &mut Vec<String>) {
     let mut note = |key: &str, what: &str| {
         if annotations.value.get(key).is_some() {
@@ -255,10 +258,8 @@ fn warn_annotations(annotations: &At<'_>, spec: &At<'_>, template: bool, warning
     ] {
         note(key, instead);
     }
-    const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-    const ARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
     if !present(spec.value, "/securityContext/seccompProfile") {
-        note(SECCOMP_POD, SECCOMP);
+        note(SECCOMP_POD, SECCOMP_ADVICE);
     }
     for containers in CONTAINER_LISTS {
         for container in spec
@@ -270,13 +271,13 @@ fn warn_annotations(annotations: &At<'_>, spec: &At<'_>, template: bool, warning
         {
             let name = text(container, "/name");
             if !present(container, "/securityContext/seccompProfile") {
-                note(&format!("{SECCOMP_CONTAINER}{name}"), SECCOMP);
+                note(&format!("{SECCOMP_CONTAINER}{name}"), SECCOMP_ADVICE);
             }
             // A Pod gets fields of its annotations; what they are then tells nothing of what its author wrote.
             let fields = present(spec.value, "/securityContext/appArmorProfile")
                 || template && present(container, "/securityContext/appArmorProfile");
             if !fields {
-                note(&format!("{APP_ARMOR}{name}"), ARMOR);
+                note(&format!("{APP_ARMOR}{name}"), ARMOR_ADVICE);
             }
         }
     }
