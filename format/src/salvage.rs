@@ -256,8 +256,15 @@ mod tests {
         bytes[starts[5] + 20] ^= 1;
         let (found, walk) = revisions(&bytes, &KNOWN);
         assert_eq!((found.len(), walk.is_torn, walk.gaps.len()), (5, true, 0));
+        // Others may have followed the lost one, unless this was the last segment.
+        let (_, walk) = revisions(&bytes, &Known { published: 6, ..KNOWN });
+        assert_eq!((walk.is_torn, walk.gaps[0].revisions.clone()), (false, 6..=u64::MAX));
         for known in [
-            Known { published: 6, ..KNOWN },
+            Known {
+                published: 6,
+                is_last: true,
+                ..KNOWN
+            },
             Known {
                 next_revision: Some(7),
                 ..KNOWN

@@ -1,6 +1,6 @@
 //! The group `flowcontrol.apiserver.k8s.io`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use crate::tree::{Value, json};
@@ -330,10 +330,10 @@ fn check_queuing(queuing: &At<'_>, errors: &mut Vec<FieldError>) {
 
 /// No two conditions of a status have one type.
 fn once_each(object: &Value, errors: &mut Vec<FieldError>) {
-    let all = list(object, "/status/conditions");
-    for (at, given) in all.iter().enumerate() {
+    let mut known = HashSet::new();
+    for (at, given) in list(object, "/status/conditions").iter().enumerate() {
         let kind = text(given, "/type");
-        if all[..at].iter().any(|earlier| text(earlier, "/type") == kind) {
+        if !known.insert(kind) {
             errors.push(FieldError::duplicate(
                 format!("status.conditions[{at}].type"),
                 &kind.into(),

@@ -27,7 +27,7 @@ pub(super) fn storage_class(class: &Value, errors: &mut Vec<FieldError>) {
         provisioner.check(qualified_name(&provisioner.text().to_lowercase()), errors);
     }
     parameters(&class.get("parameters"), errors);
-    let mut terms = Vec::new();
+    let mut terms = HashSet::new();
     for term in class.get("allowedTopologies").items() {
         for expression in term.get("matchLabelExpressions").items() {
             let (key, values) = (expression.get("key"), expression.get("values"));
@@ -42,10 +42,9 @@ pub(super) fn storage_class(class: &Value, errors: &mut Vec<FieldError>) {
             }
             key.check(qualified_name(key.text()), errors);
         }
-        if terms.contains(&term.value) {
+        if !terms.insert(term.value.to_string()) {
             errors.push(FieldError::duplicate_shown(&term.field, "\"\""));
         }
-        terms.push(term.value);
     }
 }
 
@@ -225,12 +224,11 @@ pub(super) fn runtime_class(class: &Value, errors: &mut Vec<FieldError>) {
     let scheduling = At::root(class).get("scheduling");
     let selector = scheduling.get("nodeSelector");
     metadata::labels(Some(selector.value), &selector.field, errors);
-    let mut known = Vec::new();
+    let mut known = HashSet::new();
     for toleration in scheduling.get("tolerations").items() {
         let key = ["key", "operator", "value", "effect"].map(|field| toleration.get(field).text());
-        if known.contains(&key) {
+        if !known.insert(key) {
             errors.push(toleration.duplicate());
         }
-        known.push(key);
     }
 }

@@ -83,8 +83,10 @@ impl Spare {
         if self.file.is_none() {
             let len = next_len(&engine.options, active.segment.map().capacity());
             let len_min = engine.options.segment_bytes_first.into();
-            if let Ok(file) = allocate(&*engine.disk, active.seed.segment + 1, len, len_min) {
-                self.put(engine, file);
+            match allocate(&*engine.disk, active.seed.segment + 1, len, len_min) {
+                Ok(file) => self.put(engine, file),
+                // Without a reserve, only deletes are written.
+                Err(error) => self.starved = self.starved.or_else(|| NoSpace::of(&error)),
             }
         }
         if self.file.is_some() {

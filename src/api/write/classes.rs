@@ -1,4 +1,4 @@
-//! Classes of which one may be the default: at most one PriorityClass; of storage and ingress classes the newest.
+//! Classes of which one may be the default: one PriorityClass and one IngressClass at most; of storage classes the newest.
 //!
 //! (Upstream's admission plugins Priority, DefaultStorageClass and DefaultIngressClass.)
 

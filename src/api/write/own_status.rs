@@ -5,6 +5,7 @@
 //! depend on changes. There are a few dozens of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::classes::all;
 use super::manager::Manager;
@@ -21,6 +22,9 @@ const API_SERVICES: &str = "apiservices.apiregistration.k8s.io";
 const FLOW_SCHEMAS: &str = "flowschemas.flowcontrol.apiserver.k8s.io";
 const PRIORITY_LEVELS: &str = "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io";
 
+/// When to try again what could not be read or written.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// Keeps the statuses up until the server stops.
 pub(in crate::api) async fn run(api: Arc<Api>) {
     let stopping = api.reader.stopping.clone();
@@ -28,31 +32,45 @@ pub(in crate::api) async fn run(api: Arc<Api>) {
         let view = api.reader.store.view();
         let follow = |resource| api.reader.store.follow(resource, None, view.revision());
         // What changes while the statuses are written is seen by the next round.
-        let (Ok(mut servers), Ok(mut schemas), Ok(mut levels), Ok(mut services)) = (
+        let followers = (
             follow(API_SERVICES),
             follow(FLOW_SCHEMAS),
             follow(PRIORITY_LEVELS),
             follow("services"),
-        ) else {
-            continue;
+        );
+        let (remote, servers) = told(judge_api_services(&api, &view).await);
+        let ((), schemas) = told(judge_flow_schemas(&api, &view).await);
+        drop(view);
+        let again = async {
+            if servers && schemas {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(AGAIN).await;
         };
-        let remote = match judge_api_services(&api, &view).await {
-            Ok(remote) => remote,
-            Err(error) => {
-                tracing::warn!(%error, "the status of API services cannot be written");
-                false
+        let (Ok(mut servers), Ok(mut schemas), Ok(mut levels), Ok(mut services)) = followers else {
+            tokio::select! {
+                () = stopping.stopped() => return,
+                () = tokio::time::sleep(AGAIN) => continue,
             }
         };
-        if let Err(error) = judge_flow_schemas(&api, &view).await {
-            tracing::warn!(%error, "the status of flow schemas cannot be written");
-        }
-        drop(view);
         tokio::select! {
             () = stopping.stopped() => return,
+            () = again => {}
             () = servers.changed() => {}
             () = schemas.changed() => {}
             () = levels.changed() => {}
             () = services.changed(), if remote => {}
+        }
+    }
+}
+
+/// What a round found, and whether all went well; what did not is in the log.
+fn told<T: Default>(result: Result<T, Status>) -> (T, bool) {
+    match result {
+        Ok(found) => (found, true),
+        Err(error) => {
+            tracing::warn!(%error, "the status of an API service or a flow schema cannot be written");
+            (T::default(), false)
         }
     }
 }

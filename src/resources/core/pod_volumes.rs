@@ -301,8 +301,10 @@ fn iscsi_name(name: &str) -> Option<bool> {
         // iqn.2001-04.com.example:storage
         let rest = name.strip_prefix("iqn.").and_then(|rest| {
             let (date, host) = (rest.get(..7)?, rest.get(7..)?.strip_prefix('.')?);
-            let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-            (digits(&date[..4]) && &date[4..5] == "-" && digits(&date[5..])).then_some(host)
+            // As bytes: seven of them may be fewer letters.
+            let digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);
+            let dated = matches!(date.as_bytes(), [year @ .., b'-', a, b] if digits(year) && digits(&[*a, *b]));
+            dated.then_some(host)
         });
         let part = |text: &str| {
             text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
@@ -447,5 +449,25 @@ fn check_ephemeral(volume: &At<'_>, whole: &Whole<'_>, errors: &mut Vec<FieldErr
         for what in subdomain(&claim) {
             errors.push(name.invalid(format_args!("PVC name \"{claim}\": {what}")));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_iscsi_nodes_are_told_whatever_letters_they_have() {
+        assert_eq!(iscsi_name("iqn.2001-04.com.example:storage"), Some(true));
+        for wrong in [
+            "iqn.123\u{e9}45.x",
+            "iqn.2001\u{e9}4.x",
+            "iqn.2001/04.com",
+            "iqn.\u{e9}",
+            "eui.\u{e9}",
+        ] {
+            assert_eq!(iscsi_name(wrong), Some(false), "{wrong}");
+        }
+        assert_eq!(iscsi_name("\u{e9}\u{e9}"), None);
     }
 }
