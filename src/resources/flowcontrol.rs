@@ -6,12 +6,11 @@ use std::sync::OnceLock;
 use crate::tree::{Value, json};
 
 use super::FieldError;
-use super::core::pod_rules::capitalized;
 use super::edit::set_at;
 use super::kind::Kind;
 use super::lookup::{condition, integer, list, text};
 use super::names::{label, subdomain};
-use super::validate::At;
+use super::validate::{At, capitalized};
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("flowschemas.flowcontrol.apiserver.k8s.io")

@@ -5,10 +5,9 @@ use std::collections::HashSet;
 use crate::tree::Value;
 
 use super::FieldError;
-use super::core::pod_rules::capitalized;
 use super::job_rules::{read_indexes, read_interval};
 use super::lookup::{boolean, condition_true, integer, present, text, time_s};
-use super::validate::At;
+use super::validate::{At, capitalized};
 
 /// Checks a change of a Job's status. Most rules hold only where the fields that they are about change, so that a status
 /// that is wrong already can be mended bit by bit.

@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use super::FieldError;
-use super::core::other_rules::cidr;
-use super::core::pod_containers::port_name;
 use super::lookup;
 use super::names::{label, path_segment, subdomain};
-use super::validate::{At, ip, label_selector};
+use super::validate::{At, cidr, ip, label_selector, port_name};
 use crate::tree::Value;
 
 const NOT_AN_ADDRESS: &str = "must be a DNS name, not an IP address";
@@ -210,7 +208,7 @@ pub(super) fn service_cidr(ranges: &Value, errors: &mut Vec<FieldError>) {
     let all = At::root(ranges).get("spec.cidrs");
     let count = all.items().count();
     if count > 2 {
-        let spec = super::core::pod_rules::capitalized(At::root(ranges).get("spec").value);
+        let spec = super::validate::capitalized(At::root(ranges).get("spec").value);
         errors.push(FieldError::invalid(&all.field, &spec, "may only hold up to 2 values"));
         return;
     }

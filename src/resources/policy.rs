@@ -3,10 +3,9 @@
 use crate::tree::Value;
 
 use super::FieldError;
-use super::core::pod_rules::capitalized;
 use super::kind::Kind;
 use super::lookup::integer_or_text;
-use super::validate::{At, conditions, label_selector};
+use super::validate::{At, capitalized, conditions, label_selector};
 use super::workload_rules::{check_amount, check_at_most_all};
 
 pub(super) const KINDS: &[Kind] = &[

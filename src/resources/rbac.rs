@@ -5,14 +5,13 @@ use base64::Engine;
 
 use super::Context;
 use super::FieldError;
-use super::core::pod_rules::capitalized;
 use super::duration::human_duration;
 use super::edit::{default_at, items_mut, remove_at, set_at};
 use super::kind::Kind;
 use super::lookup::{integer, list, present, text};
 use super::row::Row;
 use super::strategy::keep;
-use super::validate::At;
+use super::validate::{At, capitalized};
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("certificatesigningrequests.certificates.k8s.io")

@@ -84,7 +84,7 @@ pub(super) fn attributes_class(class: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// A DNS name that is not too long; capitals are tolerated.
-pub(super) fn driver_name(name: &At<'_>, errors: &mut Vec<FieldError>) {
+pub(in crate::resources) fn driver_name(name: &At<'_>, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(name.required(""));
         return;

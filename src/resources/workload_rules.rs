@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use crate::tree::{Value, json};
 
 use super::core::other_rules;
-use super::core::pod_rules::{capitalized, check_pod_template};
+use super::core::pod_rules::check_pod_template;
 use super::core::pod_warnings::warn_pod_template;
 use super::lookup::{self, integer};
-use super::validate::{At, label_selector, selects};
+use super::validate::{At, capitalized, label_selector, selects};
 use super::{FieldError, FieldReason, metadata, names};
 
 /// Checks a Pod template.

@@ -8,7 +8,7 @@ use crate::resources::FieldError;
 use crate::resources::lookup::text;
 use crate::resources::names::qualified_name;
 use crate::resources::quantity::Quantity;
-use crate::resources::validate::{At, FieldPath, immutable};
+use crate::resources::validate::{At, FieldPath, cidr, immutable};
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const VOLUME_SOURCES: &[&str] = &[
@@ -364,26 +364,6 @@ pub(super) fn node(node: &Value, errors: &mut Vec<FieldError>) {
     }
     for range in At::root(node).get("spec.podCIDRs").items() {
         errors.extend(cidr(range.text()).map(|what| range.invalid(what)));
-    }
-}
-
-/// What is wrong with an address range.
-pub(in crate::resources) fn cidr(text: &str) -> Option<String> {
-    let parsed = text.split_once('/').and_then(|(address, prefix)| {
-        let address = address.parse::<std::net::IpAddr>().ok()?;
-        let prefix = prefix.parse::<u32>().ok()?;
-        let (bits, len) = match address {
-            std::net::IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
-            std::net::IpAddr::V6(v6) => (v6.to_bits(), 128),
-        };
-        (prefix <= len).then_some((bits, prefix))
-    });
-    match parsed {
-        None => Some("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()),
-        Some((bits, prefix)) if bits.checked_shl(prefix).unwrap_or(0) != 0 => {
-            Some("must not have bits set beyond the prefix length".to_owned())
-        }
-        Some(_) => None,
     }
 }
 

@@ -8,12 +8,11 @@ use crate::tree::{Map, Value};
 use super::pod_annotations::{check_annotation_change, is_mirror};
 use super::pod_placement::check_tolerations;
 use super::pod_resources::quality_of_service;
-use super::pod_rules::capitalized;
 use super::pod_status::keep_observed;
 use crate::resources::edit::{items_mut, remove_at, set_at};
 use crate::resources::lookup::{count, integer, list, map, present, text};
 use crate::resources::strategy::{keep, keep_in};
-use crate::resources::validate::At;
+use crate::resources::validate::{At, capitalized};
 use crate::resources::{Context, FieldError};
 
 /// A subresource changes its own part of the spec only.

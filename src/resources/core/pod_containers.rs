@@ -11,7 +11,7 @@ use super::pod_rules::Whole;
 use super::pod_security::check_container_security;
 use crate::resources::FieldError;
 use crate::resources::lookup::text;
-use crate::resources::validate::At;
+use crate::resources::validate::{At, port_name};
 
 /// The lists of containers, in the order in which names are taken.
 const LISTS: &[Sort] = &[Sort::Main, Sort::Init, Sort::Ephemeral];
@@ -207,32 +207,6 @@ fn check_host_ports(container: &At<'_>, taken: &mut HashSet<String>, errors: &mu
             taken.insert(key);
         }
     }
-}
-
-/// What is wrong with the name of a port (RFC 6335, small letters only).
-pub(in crate::resources) fn port_name(name: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut unless = |fine: bool, what: &str| {
-        if !fine {
-            wrong.push(what.to_owned());
-        }
-    };
-    unless(name.len() <= 15, "must be no more than 15 characters");
-    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    unless(
-        name.bytes().all(known),
-        "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
-    );
-    unless(
-        name.bytes().any(|byte| byte.is_ascii_lowercase()),
-        "must contain at least one letter (a-z)",
-    );
-    unless(!name.contains("--"), "must not contain consecutive hyphens");
-    unless(
-        !name.starts_with('-') && !name.ends_with('-'),
-        "must not begin or end with a hyphen",
-    );
-    wrong
 }
 
 fn check_probe(sort: &str, probe: &At<'_>, errors: &mut Vec<FieldError>) {

@@ -13,7 +13,7 @@ use super::pod_security::check_security;
 use super::pod_volumes::check_volumes;
 use crate::resources::FieldError;
 use crate::resources::lookup::integer;
-use crate::resources::validate::At;
+use crate::resources::validate::{At, capitalized};
 
 /// What the rules of one part of a Pod's spec ask of the rest.
 pub(super) struct Whole<'a> {
@@ -91,27 +91,4 @@ fn check_claims<'a>(whole: &mut Whole<'a>, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(&claim.field, &capitalized(claim.value), wrong));
     }
     whole.claims = names;
-}
-
-/// An object as kube-apiserver's inner types show it: with capitals.
-pub(in crate::resources) fn capitalized(value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| {
-                let name = match name.as_str() {
-                    "ip" => "IP".to_owned(),
-                    "uid" => "UID".to_owned(),
-                    name => {
-                        let mut letters = name.chars();
-                        let first = letters.next().map(|first| first.to_ascii_uppercase());
-                        first.into_iter().chain(letters).collect::<String>()
-                    }
-                };
-                (name, capitalized(value))
-            });
-            Value::Object(fields.collect())
-        }
-        Value::Array(list) => list.iter().map(capitalized).collect(),
-        other => other.clone(),
-    }
 }

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use crate::tree::Value;
 
-use super::pod_rules::{Whole, capitalized};
+use super::pod_rules::Whole;
 use super::pod_spec::CONTAINER_LISTS;
 use crate::resources::FieldError;
 use crate::resources::lookup::{boolean, list, text};
-use crate::resources::validate::{At, descending_path};
+use crate::resources::validate::{At, capitalized, descending_path};
 
 /// Rules of a container's security context.
 pub(super) fn check_container_security(context: &At<'_>, host_users: bool, errors: &mut Vec<FieldError>) {

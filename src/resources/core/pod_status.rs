@@ -6,12 +6,11 @@ use std::net::IpAddr;
 use crate::tree::Value;
 
 use super::pod_annotations::check_annotation_change;
-use super::pod_rules::capitalized;
 use crate::resources::FieldError;
 use crate::resources::edit::set_at;
 use crate::resources::lookup::{integer, list, map, present, text};
 use crate::resources::names::{qualified_name, subdomain};
-use crate::resources::validate::{self, At};
+use crate::resources::validate::{self, At, capitalized};
 
 /// A generation that was observed is not forgotten by a client that does not know of it.
 pub(super) fn keep_observed(old: &Value, new: &mut Value) {

@@ -10,6 +10,7 @@ use crate::resources::FieldError;
 use crate::resources::lookup::{boolean, text};
 use crate::resources::names::subdomain;
 use crate::resources::quantity::Quantity;
+use crate::resources::storage_rules::driver_name;
 use crate::resources::validate::{At, local_path};
 
 /// Every source of a volume, in the order in which they are looked at, and the name that a second one is refused by.
@@ -200,7 +201,7 @@ fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError
             }
             let driver = source.get("driver");
             if name == "csi" && !driver.is_empty() {
-                check_driver(&driver, errors);
+                driver_name(&driver, errors);
             }
         }
         "quobyte" => {
@@ -246,18 +247,6 @@ fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError
         }
         _ => {}
     }
-}
-
-/// Longest name of a CSI driver, in bytes.
-const DRIVER_LEN_MAX: usize = 63;
-
-fn check_driver(driver: &At<'_>, errors: &mut Vec<FieldError>) {
-    let name = driver.text();
-    if name.len() > DRIVER_LEN_MAX {
-        errors.push(FieldError::too_long(&driver.field, DRIVER_LEN_MAX));
-    }
-    let wrong = subdomain(&name.to_lowercase()).into_iter();
-    errors.extend(wrong.map(|what| driver.invalid(what)));
 }
 
 fn check_iscsi(volume: &At<'_>, source: &At<'_>, errors: &mut Vec<FieldError>) {

@@ -4,12 +4,10 @@ use std::collections::HashSet;
 
 use crate::tree::{Value, json};
 
-use super::other_rules::cidr;
-use super::pod_containers::port_name;
 use crate::resources::FieldError;
 use crate::resources::lookup::{integer, text};
 use crate::resources::names::{qualified_name, subdomain};
-use crate::resources::validate::{At, ip};
+use crate::resources::validate::{At, cidr, ip, port_name};
 
 const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 

@@ -3,7 +3,9 @@
 //! Rules about one field at a time are in `facts/rules.tsv` and hold wherever a schema is used ([`by_rules`]); rules that
 //! look at several fields are code, written with [`At`].
 
+mod network;
 mod rules;
+mod shown;
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -12,7 +14,9 @@ use std::rc::Rc;
 
 use crate::tree::{List, Value};
 
+pub(super) use network::{cidr, ip, port_name};
 pub(super) use rules::by_rules;
+pub(super) use shown::capitalized;
 
 use super::FieldError;
 use super::lookup;
@@ -368,22 +372,4 @@ pub(super) fn local_path(path: &At<'_>, errors: &mut Vec<FieldError>) {
 /// Whether a path has a step `..`.
 pub(super) fn steps_back(path: &str) -> bool {
     path.split('/').any(|step| step == "..")
-}
-
-/// What is wrong with an IP address.
-pub(super) fn ip(text: &str) -> Option<String> {
-    if text.parse::<std::net::IpAddr>().is_ok() {
-        return None;
-    }
-    let numbers = text.split('.').collect::<Vec<_>>();
-    let leading = numbers.len() == 4
-        && numbers
-            .iter()
-            .all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-        && numbers.iter().any(|number| number.len() > 1 && number.starts_with('0'));
-    Some(if leading {
-        "must not have leading 0s".to_owned()
-    } else {
-        "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()
-    })
 }
