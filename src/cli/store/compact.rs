@@ -56,6 +56,11 @@ fn age(text: &str) -> Result<Duration, String> {
     Duration::try_from(age).map_err(|_| "an age is not negative".to_owned())
 }
 
+/// Whole seconds that keep no less: nought would let all history go.
+fn whole_seconds(age: Duration) -> u64 {
+    age.as_secs().saturating_add(u64::from(age.subsec_nanos() > 0))
+}
+
 pub(super) fn run(arguments: &Compact) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -68,7 +73,7 @@ pub(super) fn run(arguments: &Compact) -> Result<(), Failure> {
         of_directory(&runtime, directory, keep)?
     } else {
         let client = Client::new(&kubeconfig::read(&arguments.kubeconfig)?)?;
-        let path = format!("{PATH}?keepSeconds={}", keep.as_secs());
+        let path = format!("{PATH}?keepSeconds={}", whole_seconds(keep));
         let answer = runtime.block_on(client.send(Method::POST, &path, JSON, Bytes::new()))?;
         serde_json::from_slice(&answer)
             .map_err(|error| Failure::new(Exit::Failure, format!("the server's answer is not understood: {error}")))?
@@ -126,4 +131,17 @@ fn of_directory(runtime: &tokio::runtime::Runtime, directory: &Path, keep: Durat
         };
         Failure::new(exit, error.to_string())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_not_cut_short_to_whole_seconds() {
+        for (text, seconds) in [("500ms", 1), ("1s", 1), ("1s 1ns", 2), ("2h", 7200), ("0s", 0)] {
+            assert_eq!(whole_seconds(age(text).unwrap()), seconds, "{text}");
+        }
+        assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
+    }
 }
