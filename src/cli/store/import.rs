@@ -1,8 +1,11 @@
 //! `flatkube store import`: objects from a file, or from a live cluster, into a running server through its API.
 //!
 //! What is read goes to unnamed files on disk first, by when it may be written: namespaces, definitions of custom resources, what others
-//! need, everything else, and last what would hinder writes (quotas, webhooks, policies). So memory holds the UIDs of the
-//! objects and no more. An object waits for its owners: their new UIDs take the place of the old ones in its `ownerReferences`.
+//! need, everything else, and last what would hinder writes (quotas, webhooks, policies). So memory holds the UIDs of all
+//! objects, old and new, and of the objects themselves only those that are under way (while a live cluster is read, a page of them
+//! and the names of one resource's).
+//!
+//! An object waits for its owners: their new UIDs take the place of the old ones in its `ownerReferences`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,7 +18,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use indicatif::{HumanCount, ProgressBar};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::documents;
@@ -148,9 +150,6 @@ const GIVEN_OUT: [&str; 7] = [
 ];
 /// Kinds whose status is the server's own business.
 const OWN_STATUS: [&str; 3] = ["APIService", "CustomResourceDefinition", "Namespace"];
-
-/// What a name may not have in a path.
-const PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'#').add(b'%').add(b'/').add(b'?');
 
 /// Failures that are written out; the others are counted.
 const TOLD_MAX: u64 = 50;
@@ -464,7 +463,7 @@ impl Work {
         if name.is_empty() {
             return Err("it has no name".into());
         }
-        let path = format!("{collection}/{}", utf8_percent_encode(name, PATH));
+        let path = served.object_path(namespace.as_deref(), name);
         let found = if self.dry_run {
             match self.client.get_patiently::<Value>(&path).await {
                 Ok(found) => Some(found),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use hyper::StatusCode;
 use indicatif::ProgressBar;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -18,6 +18,9 @@ const RESTARTS_MAX: u32 = 5;
 
 /// What is made again by whoever needs it, and is not carried from one cluster to another unless asked for.
 const PASSING: [&str; 3] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io"];
+
+/// What a name may not have in a path.
+const PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'#').add(b'%').add(b'/').add(b'?');
 
 /// A resource that a server serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +48,21 @@ impl Served {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// The path of a collection.
+    /// The path of a collection. The namespace is one segment of it, whatever it holds.
     pub(super) fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         match namespace.filter(|_| self.is_namespaced) {
-            Some(namespace) => format!("/{root}/{}/namespaces/{namespace}/{}", self.api_version, self.plural),
+            Some(namespace) => {
+                let namespace = utf8_percent_encode(namespace, PATH);
+                format!("/{root}/{}/namespaces/{namespace}/{}", self.api_version, self.plural)
+            }
             None => format!("/{root}/{}/{}", self.api_version, self.plural),
         }
+    }
+
+    /// The path of an object.
+    pub(super) fn object_path(&self, namespace: Option<&str>, name: &str) -> String {
+        format!("{}/{}", self.path(namespace), utf8_percent_encode(name, PATH))
     }
 }
 
@@ -169,7 +180,7 @@ struct PageMeta {
 }
 
 /// Reads what is chosen, object by object, each with its `apiVersion` and `kind`. What cannot be listed is passed over with a
-/// warning. How many objects of each resource were read.
+/// warning. How many objects of each resource were read. Memory holds a page, and namespaces and names of one resource.
 pub(super) async fn read(
     client: &Client,
     choice: &Choice,
@@ -221,7 +232,8 @@ async fn read_resource(
 ) -> Result<u64, Broken> {
     let path = served.path(namespace);
     let (mut next, mut restarts) = (String::new(), 0);
-    // Only what a list that is begun anew would give twice.
+    // A list that is begun anew gives again what was taken, and no order of lists is promised: so the keys of every object of this
+    // resource are held, from the first page on.
     let mut seen: HashSet<String> = HashSet::new();
     loop {
         let page = format!(
@@ -257,5 +269,26 @@ async fn read_resource(
             return Ok(seen.len() as u64);
         }
         next = page.metadata.next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_one_segment_of_a_path() {
+        let served = Served {
+            api_version: "apps/v1".into(),
+            plural: "deployments".into(),
+            kind: "Deployment".into(),
+            is_namespaced: true,
+            verbs: Vec::new(),
+            has_status: true,
+        };
+        assert_eq!(
+            served.object_path(Some("a/../b?x"), "c#d"),
+            "/apis/apps/v1/namespaces/a%2F..%2Fb%3Fx/deployments/c%23d"
+        );
     }
 }
