@@ -34,7 +34,8 @@ use crate::cli::{Exit, Failure, kubeconfig};
         --from-kubeconfig, straight from a live cluster.\n\n\
         Namespaces and definitions of custom resources come first, owners before what they own, quotas, webhooks and policies \
         last. The server gives out new UIDs, revisions and creation times; references to owners follow the new UIDs, and a \
-        reference to an owner that is not imported is left out. Status goes through the status subresource. Left out is what \
+        reference to an owner that is not imported is left out. Status goes through the status subresource, also to an \
+        object that is there already and differs in nothing else. Left out is what \
         each server has of its own (the Service kubernetes, kube-root-ca.crt, local APIServices), and objects that are being \
         deleted. To keep UIDs, revisions and history, use backup and restore.",
     after_long_help = "\
@@ -252,7 +253,7 @@ fn unpile(pile: BufWriter<File>) -> Result<Lines<BufReader<File>>, Failure> {
 enum Outcome {
     Created,
     Overwritten,
-    /// It was there, as it was given.
+    /// It was there, as it was given, but for its status perhaps.
     Same,
     /// It was there, and is left as it was.
     Skipped,
@@ -490,6 +491,12 @@ impl Work {
         };
         self.now_is(old_uid.as_deref(), &found);
         if Self::is_same(&found, &object) {
+            // Its status is set by a second request. The run that made the object may have been broken off between the two, or the
+            // answer to the first was lost.
+            let is_whole = status.as_ref().is_none_or(|status| holds(&found["status"], status));
+            if !is_whole && !self.dry_run {
+                self.set_status(served, &path, status).await?;
+            }
             return Ok(Outcome::Same);
         }
         // A namespace is there or not; what it says beside its name is the new cluster's.
