@@ -49,6 +49,7 @@ async fn get(client: &mut Client, path: &str) -> Value {
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
 
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const STATUS: &str = "/api/v1/namespaces/shop/pods/owned/status";
 
 async fn patch(client: &mut Client, path: &str, patch: Value) {
@@ -57,12 +58,15 @@ async fn patch(client: &mut Client, path: &str, patch: Value) {
     assert_eq!(patched.expect("an answer").status, 200);
 }
 
-/// A namespace with more than a page of ConfigMaps, a ReplicaSet, and a Pod of it with a status.
+/// A namespace with more than a page of ConfigMaps, a ReplicaSet, and a Pod of it with a status. The namespace and a Secret have
+/// owners of kinds that are written after them.
 async fn fill(client: &mut Client) {
+    let tenant = post(client, ROLES, json!({ "metadata": { "name": "tenant" } })).await;
+    let owner = json!([{ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "tenant", "uid": tenant["metadata"]["uid"] }]);
     post(
         client,
         "/api/v1/namespaces",
-        json!({ "metadata": { "name": "shop", "labels": { "team": "a" } } }),
+        json!({ "metadata": { "name": "shop", "labels": { "team": "a" }, "ownerReferences": owner } }),
     )
     .await;
     for number in 0..510 {
@@ -89,6 +93,8 @@ async fn fill(client: &mut Client) {
             json!({ "metadata": { "name": name, "labels": { "app": "web" }, "ownerReferences": owners }, "spec": pod });
         post(client, PODS, body).await;
     }
+    let secret = json!({ "metadata": { "name": "of-web", "ownerReferences": owner(&set["metadata"]["uid"], "web") } });
+    post(client, "/api/v1/namespaces/shop/secrets", secret).await;
     let status = json!({ "status": { "phase": "Running", "podIP": "10.0.0.7" } });
     patch(client, STATUS, status).await;
 }
@@ -116,6 +122,14 @@ async fn is_there(client: &mut Client, old_set: &Value) {
     assert_eq!(
         (&owned["status"]["phase"], &owned["status"]["podIP"]),
         (&json!("Running"), &json!("10.0.0.7"))
+    );
+    let secret = get(client, "/api/v1/namespaces/shop/secrets/of-web").await;
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], set["metadata"]["uid"]);
+    let tenant = get(client, &format!("{ROLES}/tenant")).await;
+    let namespace = get(client, "/api/v1/namespaces/shop").await;
+    assert_eq!(
+        namespace["metadata"]["ownerReferences"][0]["uid"],
+        tenant["metadata"]["uid"]
     );
     let orphan = get(client, &format!("{PODS}/orphan")).await;
     assert!(orphan["metadata"]["ownerReferences"].is_null(), "{orphan}");

@@ -5,7 +5,8 @@
 //! objects, old and new, and of the objects themselves only those that are under way (while a live cluster is read, a page of them
 //! and the names of one resource's).
 //!
-//! An object waits for its owners: their new UIDs take the place of the old ones in its `ownerReferences`.
+//! An object waits for its owners, beyond its own turn if need be: their new UIDs take the place of the old ones in its
+//! `ownerReferences`. Namespaces and definitions cannot wait, since others need them: they get their owners in the end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -136,7 +137,7 @@ const LAST: [&str; 8] = [
     "ValidatingWebhookConfiguration",
 ];
 const RANKS: usize = 5;
-/// The rank of definitions of custom resources.
+/// The rank of definitions of custom resources. Up to here nothing waits for an owner of a later rank.
 const DEFINITIONS: usize = 1;
 
 /// Fields of metadata that the server gives out.
@@ -301,31 +302,45 @@ async fn write_all(client: Client, spool: Spool, arguments: &Import) -> Result<(
         conflicts: AtomicU64::new(0),
         bar,
     });
+    let (mut left, mut without_owners) = (new_pile()?, new_pile()?);
     for (rank, pile) in spool.ranks.into_iter().enumerate() {
-        let (mut left, mut waiting_before) = (pile, u64::MAX);
+        // First those whose turn has passed: they may be what others of this rank need.
+        append(&mut left, pile)?;
+        let mut waiting_before = u64::MAX;
         let mut definitions = Vec::new();
         loop {
-            // Owners that could not be written are waited for in vain.
-            let (waiting, count, defined) = write_pile(&work, left, arguments.writers, waiting_before == 0).await?;
-            if rank == DEFINITIONS {
-                definitions.extend(defined);
-            }
-            if count == 0 {
+            let (waiting, count, defined) = write_pile(&work, left, arguments.writers, false).await?;
+            definitions.extend(defined);
+            left = waiting;
+            if count == 0 || count == waiting_before {
                 break;
             }
-            waiting_before = if count < waiting_before { count } else { 0 };
-            left = waiting;
+            waiting_before = count;
+        }
+        // In the end only those are left that own each other.
+        if rank <= DEFINITIONS || rank == RANKS - 1 {
+            let (waiting, _, defined) = write_pile(&work, left, arguments.writers, true).await?;
+            definitions.extend(defined);
+            append(&mut without_owners, waiting)?;
+            left = new_pile()?;
         }
         if !definitions.is_empty() && !work.dry_run {
             let served = wait_for(&work.client, &definitions).await?;
             Arc::get_mut(&mut work).expect("every task has ended").served = served;
         }
     }
+    if !work.dry_run {
+        for line in unpile(without_owners)? {
+            let line = line.map_err(|error| spool_failed(&error))?;
+            work.give_owners(parse(&line)?).await;
+        }
+    }
     work.bar.finish_and_clear();
     report(&work)
 }
 
-/// Writes what is in a pile: what waits for its owners, how much that is, and which kinds were defined.
+/// Writes what is in a pile: what waits for its owners, how much that is, and which kinds were defined. With `ignore_owners` it is
+/// written all the same, and what came to be there without its owners is what waits.
 async fn write_pile(
     work: &Arc<Work>,
     pile: BufWriter<File>,
@@ -339,16 +354,18 @@ async fn write_pile(
         let (work, lines, waiting) = (work.clone(), lines.clone(), waiting.clone());
         tasks.spawn(async move {
             while let Some(line) = next(&lines)? {
-                let object: Value = serde_json::from_str(&line)
-                    .map_err(|error| Failure::new(Exit::Failure, format!("a temporary file is damaged: {error}")))?;
-                if !ignore_owners && work.waits(&object) {
-                    let mut waiting = lock(&waiting);
-                    waiting.1 += 1;
-                    lay(&mut waiting.0, &object)?;
-                    continue;
+                let object = parse(&line)?;
+                let waits = work.waits(&object);
+                if !waits || ignore_owners {
+                    lock(&waiting).2.extend(kinds_of_definition(&object));
+                    let outcome = work.handle(object).await;
+                    if !waits || matches!(outcome, Outcome::Skipped | Outcome::LeftOut | Outcome::Failed) {
+                        continue;
+                    }
                 }
-                lock(&waiting).2.extend(kinds_of_definition(&object));
-                work.handle(object).await;
+                let mut waiting = lock(&waiting);
+                waiting.1 += 1;
+                writeln!(waiting.0, "{line}").map_err(|error| spool_failed(&error))?;
             }
             Ok::<(), Failure>(())
         });
@@ -358,6 +375,20 @@ async fn write_pile(
     }
     let waiting = Arc::into_inner(waiting).expect("every task has ended");
     Ok(waiting.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn parse(line: &str) -> Result<Value, Failure> {
+    serde_json::from_str(line)
+        .map_err(|error| Failure::new(Exit::Failure, format!("a temporary file is damaged: {error}")))
+}
+
+/// Lays one pile onto another.
+fn append(pile: &mut BufWriter<File>, other: BufWriter<File>) -> Result<(), Failure> {
+    let mut file = other.into_inner().map_err(|error| spool_failed(error.error()))?;
+    file.rewind().map_err(|error| spool_failed(&error))?;
+    io::copy(&mut file, pile)
+        .map(drop)
+        .map_err(|error| spool_failed(&error))
 }
 
 fn next(lines: &Mutex<Lines<BufReader<File>>>) -> Result<Option<String>, Failure> {
@@ -401,6 +432,12 @@ async fn wait_for(client: &Client, defined: &[(String, String)]) -> Result<HashM
     resources(client).await
 }
 
+/// UIDs of an object's owners.
+fn owners_of(object: &Value) -> impl Iterator<Item = &str> {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.filter_map(|owner| owner["uid"].as_str())
+}
+
 /// What each server makes for itself.
 fn is_own(object: &Value) -> bool {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
@@ -421,12 +458,11 @@ impl Work {
     /// Whether an owner is to be imported and is not there yet.
     fn waits(&self, object: &Value) -> bool {
         let uids = lock(&self.uids);
-        let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-        let mut owners = owners.filter_map(|owner| owner["uid"].as_str());
-        owners.any(|uid| matches!(uids.get(uid), Some(None)))
+        owners_of(object).any(|uid| matches!(uids.get(uid), Some(None)))
     }
 
-    async fn handle(&self, object: Value) {
+    async fn handle(&self, object: Value) -> Outcome {
+        let old_uid = object["metadata"]["uid"].as_str().map(str::to_owned);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         let name = match (
@@ -444,20 +480,68 @@ impl Work {
             Some(served) => self.put(served, object).await,
         };
         let outcome = outcome.unwrap_or_else(|message| {
-            if self.failures.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
-                self.bar.suspend(|| eprintln!("{resource} {name}: {message}"));
-            }
+            self.fails(&format!("{resource} {name}: {message}"));
             Outcome::Failed
         });
+        // What is not there is waited for in vain.
+        if let Some(uid) = old_uid {
+            let mut uids = lock(&self.uids);
+            if uids.get(&uid) == Some(&None) {
+                uids.remove(&uid);
+            }
+        }
         *lock(&self.outcomes).entry((resource, outcome)).or_default() += 1;
         self.bar.inc(1);
+        outcome
+    }
+
+    fn fails(&self, message: &str) {
+        if self.failures.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
+            self.bar.suspend(|| eprintln!("{message}"));
+        }
+    }
+
+    /// Gives an object that could not wait the owners that have come since.
+    async fn give_owners(&self, mut object: Value) {
+        let key = (
+            object["apiVersion"].as_str().unwrap_or_default().to_owned(),
+            object["kind"].as_str().unwrap_or_default().to_owned(),
+        );
+        let Some(served) = self.served.get(&key) else { return };
+        let left_out = self.strip(&mut object);
+        self.references_left_out.fetch_add(left_out, Ordering::Relaxed);
+        let metadata = &object["metadata"];
+        let owners: Vec<&str> = owners_of(&object).collect();
+        if owners.is_empty() {
+            return;
+        }
+        let name = metadata["name"].as_str().unwrap_or_default();
+        let path = served.object_path(metadata["namespace"].as_str(), name);
+        let patched = async {
+            let found: Value = self.client.get_patiently(&path).await?;
+            // Owners that others gave it stay.
+            let known: Vec<&str> = owners_of(&found).collect();
+            if known.len() < owners.len() && known.iter().all(|uid| owners.contains(uid)) {
+                let patch = json!({ "metadata": { "ownerReferences": metadata["ownerReferences"] } });
+                self.send(Method::PATCH, &path, MERGE_PATCH, &patch).await?;
+            }
+            Ok::<(), RequestError>(())
+        };
+        if let Err(error) = patched.await {
+            let resource = served.storage_name();
+            self.fails(&format!("{resource} {name}: it is there without its owners: {error}"));
+        }
     }
 
     /// Brings an object to the server. `Err`: why it is not there.
     async fn put(&self, served: &Served, mut object: Value) -> Result<Outcome, String> {
         let old_uid = object["metadata"]["uid"].as_str().map(str::to_owned);
         let status = object.as_object_mut().and_then(|fields| fields.remove("status"));
-        self.strip(&mut object);
+        let is_given_owners_later = self.waits(&object);
+        let left_out = self.strip(&mut object);
+        if !is_given_owners_later {
+            self.references_left_out.fetch_add(left_out, Ordering::Relaxed);
+        }
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
         let collection = served.path(namespace.as_deref());
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -563,10 +647,10 @@ impl Work {
         }
     }
 
-    /// Takes away what the server gives out, and lets references to owners follow their new UIDs.
-    fn strip(&self, object: &mut Value) {
+    /// Takes away what the server gives out, and lets references to owners follow their new UIDs. How many owners are not imported.
+    fn strip(&self, object: &mut Value) -> u64 {
         let Some(metadata) = object["metadata"].as_object_mut() else {
-            return;
+            return 0;
         };
         for field in GIVEN_OUT {
             metadata.remove(field);
@@ -575,22 +659,25 @@ impl Work {
             metadata.remove("managedFields");
         }
         let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) else {
-            return;
+            return 0;
         };
         let uids = lock(&self.uids);
-        let before = owners.len();
+        let mut left_out = 0;
         owners.retain_mut(|owner| match owner["uid"].as_str().and_then(|uid| uids.get(uid)) {
             Some(Some(new)) => {
                 owner["uid"] = new.clone().into();
                 true
             }
-            _ => false,
+            Some(None) => false,
+            None => {
+                left_out += 1;
+                false
+            }
         });
-        let left_out = before - owners.len();
         if owners.is_empty() {
             metadata.remove("ownerReferences");
         }
-        self.references_left_out.fetch_add(left_out as u64, Ordering::Relaxed);
+        left_out
     }
 
     /// Whether what is there says all that was given.
