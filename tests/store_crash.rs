@@ -293,6 +293,31 @@ fn a_crash_during_recovery_is_survived() {
     }
 }
 
+/// A process that is killed leaves what it has not synced; a power loss while the next one recovers takes some of it back, the
+/// name of the newest manifest, too.
+#[test]
+fn a_power_loss_while_a_killed_one_is_recovered_from_is_survived() {
+    let steps = steps_of_the_story();
+    for killed_at in 3..steps {
+        for lost_at in 1..=12 {
+            let disk = SimDisk::new();
+            disk.crash_at(killed_at);
+            let mut model = None;
+            let (under_way, seen) = live(&disk, &tiny(), &story(), &mut model, false);
+            let disk = disk.after_kill();
+            disk.crash_at(lost_at);
+            drop(open(&disk, &tiny()));
+            let survival = Survival::Random(killed_at * 31 + lost_at);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| {
+                settle(&survival.crash(&disk), &tiny(), &under_way, seen, &mut model);
+            })) {
+                eprintln!("killed at step {killed_at} of {steps}, power lost at {lost_at}, {survival:?}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
 /// The tests above can fail: with a disk that lies about syncs they do.
 #[test]
 fn a_disk_that_lies_is_found_out() {

@@ -31,7 +31,7 @@ const FIRST_FILLED_MAX: u32 = 1 << 20;
 pub(super) fn create(disk: Arc<dyn Disk>, options: Options) -> Result<Recovered, OpenError> {
     refuse_orphans(&*disk)?;
     let store = uuid::Uuid::new_v4().as_u128();
-    remove_unnamed(&*disk, &Manifest::default(), 0)?;
+    remove_unnamed(&*disk, &Manifest::default())?;
     let seed = Seed { store, segment: 1 };
     let name = files::segment(seed.segment);
     let len = options.segment_bytes_first.into();

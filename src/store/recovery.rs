@@ -104,21 +104,26 @@ pub(super) fn replaced(disk: &dyn Disk, result: Result<(), ReplaceError>) -> Res
     })
 }
 
-/// Removes what no manifest names.
-pub(super) fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest, keep: u64) -> Result<(), OpenError> {
+/// Removes what no manifest names. `manifest` must be on the disk for good: what it does not name, the one before it may.
+pub(super) fn remove_unnamed(disk: &dyn Disk, manifest: &Manifest) -> Result<(), OpenError> {
+    for name in unnamed(disk, manifest)? {
+        remove(disk, &name).map_err(failed(disk, "remove it", &name))?;
+    }
+    Ok(())
+}
+
+/// The files that a manifest does not name.
+fn unnamed(disk: &dyn Disk, manifest: &Manifest) -> Result<Vec<String>, OpenError> {
     let segments = manifest.segments.iter().map(|segment| files::segment(segment.number));
     let parts = manifest
         .resources
         .iter()
         .flat_map(|resource| &resource.parts)
         .map(|part| files::part(part.file));
-    let named: std::collections::HashSet<String> = segments.chain(parts).chain([files::segment(keep)]).collect();
-    for name in disk.list().map_err(failed(disk, "list it", ""))? {
-        if files::is_disposable(&name) && !named.contains(&name) {
-            remove(disk, &name).map_err(failed(disk, "remove it", &name))?;
-        }
-    }
-    Ok(())
+    let named: std::collections::HashSet<String> = segments.chain(parts).collect();
+    let mut names = disk.list().map_err(failed(disk, "list it", ""))?;
+    names.retain(|name| files::is_disposable(name) && !named.contains(name));
+    Ok(names)
 }
 
 struct Recovery {
@@ -176,7 +181,8 @@ impl Recovery {
         }
 
         // From here on the directory is changed. What is not named goes first: on a full disk its space is needed now.
-        remove_unnamed(disk, &self.manifest, 0)?;
+        let manifest = ManifestFile::new(self.disk.clone(), self.manifest.clone());
+        self.remove_unnamed(&manifest)?;
         let mut next = self.manifest.clone();
         if let Some(index) = lost_from {
             next.segments.truncate(index);
@@ -193,7 +199,6 @@ impl Recovery {
         next.revision = revision;
         next.clean = false;
         next.durability_os = self.options.durability == Durability::Os;
-        let manifest = ManifestFile::new(self.disk.clone(), self.manifest.clone());
         let mut current = std::mem::take(&mut self.manifest);
         let only_newer = next
             == Manifest {
@@ -208,7 +213,7 @@ impl Recovery {
             other => replaced(disk, other)?,
         }
         if lost_from.is_some() {
-            remove_unnamed(disk, &current, 0)?;
+            remove_unnamed(disk, &current)?;
         }
         *manifest.lock() = current;
         let mut spare = Spare::default();
@@ -220,6 +225,24 @@ impl Recovery {
             spare,
             revision,
         })
+    }
+
+    /// Removes what the manifest does not name, if there is anything.
+    ///
+    /// A process that ended between the rename of a manifest and the directory's sync leaves one that is there until the power
+    /// goes, and then the one before it is, with what that one names. So the manifest is written anew first. Where a full disk
+    /// does not take it, the sync of the directory has to do.
+    fn remove_unnamed(&mut self, manifest: &ManifestFile) -> Result<(), OpenError> {
+        let disk = &*self.disk;
+        if unnamed(disk, &self.manifest)?.is_empty() {
+            return Ok(());
+        }
+        let same = self.manifest.clone();
+        match manifest.replace(&mut self.manifest, same) {
+            Err(ReplaceError::NoSpace(_)) => disk.sync_dir().map_err(failed(disk, "sync it", ""))?,
+            other => replaced(disk, other)?,
+        }
+        remove_unnamed(disk, &self.manifest)
     }
 
     /// Opens and maps all segments. In a lossy log, a segment that is not what the manifest says ends it: the index in the
