@@ -172,10 +172,10 @@ pub enum ShelveError {
     /// The store is closing.
     #[error("the store is closed")]
     Stopped,
-    /// An object cannot be read and is in the log no more; told to [`Engine::tell_damage`].
+    /// An object cannot be read and is in the log no more; told to the engine (`tell_damage`).
     #[error("something damaged is in the way")]
     Damaged,
-    /// Told to [`Engine::fail`].
+    /// Told to the engine (`fail`).
     #[error("the disk failed")]
     Failed,
 }
