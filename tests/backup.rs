@@ -5,31 +5,14 @@ mod client;
 mod process;
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use client::Client;
-use process::{Server, flatkube, flatkube_ok};
+use process::{Server, flatkube, flatkube_ok, text};
 use serde_json::{Value, json};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
-}
-
-fn serve(data: &Path, tokens: &Path) -> Server {
-    Server::start(&[
-        "--data-dir",
-        text(data),
-        "--http-bind",
-        "127.0.0.1:0",
-        "--token-auth-file",
-        text(tokens),
-    ])
-    .unwrap_or_else(|ended| panic!("it does not start: {ended:?}"))
-}
 
 fn map(number: usize) -> Value {
     json!({
@@ -54,7 +37,7 @@ fn a_backup_of_a_busy_server_restores_to_one_moment_of_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (data, tokens) = (folder.path().join("data"), folder.path().join("tokens.csv"));
     client::write_tokens(&tokens);
-    let server = serve(&data, &tokens);
+    let server = Server::over_http(&data, &tokens);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (stop, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let writer = runtime.spawn({
@@ -96,7 +79,7 @@ fn a_backup_of_a_busy_server_restores_to_one_moment_of_it() {
             arguments.push("--bump-revisions");
         }
         flatkube_ok(&arguments);
-        let server = serve(&restored, &tokens);
+        let server = Server::over_http(&restored, &tokens);
         let list = runtime.block_on(list(&server));
         let names: Vec<&str> = list["items"]
             .as_array()
@@ -151,7 +134,7 @@ fn a_backup_is_for_administrators() {
     let folder = tempfile::tempdir().expect("a folder");
     let tokens = folder.path().join("tokens.csv");
     fs::write(&tokens, format!("{},alice,uid-alice\n", client::TOKEN)).expect("a file");
-    let server = serve(&folder.path().join("data"), &tokens);
+    let server = Server::over_http(&folder.path().join("data"), &tokens);
     let answer = tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let mut client = Client::connect(server.http_address()).await.expect("it listens");
         client.get("/flatkube/v1/backup", "*/*").await.expect("an answer")

@@ -9,11 +9,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use client::Client;
 use flatkube_format::manifest::Manifest;
-use process::Server;
+use process::{Server, runtime};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -29,14 +29,6 @@ struct Filled {
     tokens: PathBuf,
     /// Of all texts.
     bytes: usize,
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("a runtime")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
 }
 
 impl Filled {
@@ -71,15 +63,7 @@ impl Filled {
     }
 
     fn serve(&self) -> Server {
-        Server::start(&[
-            "--data-dir",
-            text(&self.data),
-            "--http-bind",
-            "127.0.0.1:0",
-            "--token-auth-file",
-            text(&self.tokens),
-        ])
-        .unwrap_or_else(|ended| panic!("it does not start: {ended:?}"))
+        Server::over_http(&self.data, &self.tokens)
     }
 
     fn manifest(&self) -> Manifest {

@@ -9,29 +9,13 @@ use std::path::Path;
 
 use client::Client;
 use hyper::Method;
-use process::{Server, flatkube, flatkube_ok};
+use process::{Server, flatkube, flatkube_ok, runtime, text};
 use serde_json::{Value, json};
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
-}
 
 fn serve(data: &Path) -> Server {
     let tokens = data.with_extension("tokens");
     client::write_tokens(&tokens);
-    Server::start(&[
-        "--data-dir",
-        text(data),
-        "--http-bind",
-        "127.0.0.1:0",
-        "--token-auth-file",
-        text(&tokens),
-    ])
-    .unwrap_or_else(|ended| panic!("it does not start: {ended:?}"))
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("a runtime")
+    Server::over_http(data, &tokens)
 }
 
 async fn post(client: &mut Client, path: &str, body: Value) -> Value {

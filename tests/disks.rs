@@ -16,16 +16,12 @@ use std::time::Duration;
 
 use client::{Answer, Client};
 use mount::Mount;
-use process::{Ended, Server};
+use process::{Ended, Server, runtime};
 use serde_json::json;
 
 const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 /// The server looks for its directory every five seconds when nothing is written.
 const NOTICED: Duration = Duration::from_mins(1);
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("a runtime")
-}
 
 /// Where a test keeps its files.
 struct Folder(tempfile::TempDir);

@@ -16,16 +16,8 @@ use client::Client;
 use flatkube_format::frame::Seed;
 use flatkube_format::manifest::Manifest;
 use flatkube_format::segment;
-use process::{Ended, Server, flatkube};
+use process::{Ended, Server, flatkube, runtime, text};
 use serde_json::json;
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("a runtime")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
-}
 
 fn refused(data: &Path) -> Ended {
     match Server::start(&["--data-dir", text(data)]) {
@@ -55,7 +47,7 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 fn written(folder: &Path, maps: usize) -> PathBuf {
     let (data, tokens) = (folder.join("data"), folder.join("tokens.csv"));
     client::write_tokens(&tokens);
-    let server = serve(&data, &tokens);
+    let server = Server::over_http(&data, &tokens);
     runtime().block_on(async {
         let mut client = Client::connect(server.http_address()).await.expect("it listens");
         for number in 0..maps {
@@ -73,18 +65,6 @@ fn written(folder: &Path, maps: usize) -> PathBuf {
     let ended = server.end("TERM");
     assert!(ended.status.success(), "{ended:?}");
     data
-}
-
-fn serve(data: &Path, tokens: &Path) -> Server {
-    Server::start(&[
-        "--data-dir",
-        text(data),
-        "--http-bind",
-        "127.0.0.1:0",
-        "--token-auth-file",
-        text(tokens),
-    ])
-    .unwrap_or_else(|ended| panic!("it does not start: {ended:?}"))
 }
 
 fn maps(server: &Server) -> usize {
@@ -132,7 +112,7 @@ fn an_ephemeral_server_leaves_nothing_behind() {
 fn what_was_written_is_there_after_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = written(folder.path(), 50);
-    let server = serve(&data, &folder.path().join("tokens.csv"));
+    let server = Server::over_http(&data, &folder.path().join("tokens.csv"));
     // kube-root-ca.crt and the like are the controllers' business; there are none.
     assert_eq!(maps(&server), 50);
 }
@@ -141,7 +121,7 @@ fn what_was_written_is_there_after_a_restart() {
 fn a_directory_in_use_is_refused_and_its_server_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = written(folder.path(), 3);
-    let server = serve(&data, &folder.path().join("tokens.csv"));
+    let server = Server::over_http(&data, &folder.path().join("tokens.csv"));
     let ended = refused(&data);
     assert_eq!(ended.status.code(), Some(4), "{ended:?}");
     assert!(
@@ -234,7 +214,7 @@ fn damage_below_what_was_synced_is_refused_by_name_and_offset() {
 
     // Nothing was lost by looking: with the byte mended all is there.
     file.write_all_at(b"x", at as u64).expect("written");
-    assert_eq!(maps(&serve(&data, &folder.path().join("tokens.csv"))), 20);
+    assert_eq!(maps(&Server::over_http(&data, &folder.path().join("tokens.csv"))), 20);
 }
 
 #[test]
@@ -253,7 +233,7 @@ fn a_torn_tail_is_cut_and_everything_before_it_served() {
     let file = fs::File::options().write(true).open(&segment).expect("writable");
     file.write_all_at(b"\xfffkR half a record", end as u64)
         .expect("written");
-    assert_eq!(maps(&serve(&data, &folder.path().join("tokens.csv"))), 20);
+    assert_eq!(maps(&Server::over_http(&data, &folder.path().join("tokens.csv"))), 20);
 }
 
 /// What a copy that was broken off leaves. It looks like a torn tail, but no tail of a file that is allocated whole.

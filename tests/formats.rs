@@ -22,7 +22,7 @@ use flatkube::store::disk::RealDisk;
 use flatkube::store::{Options, Range, Selection, Store, View};
 use flatkube_format::manifest::{self, Manifest};
 use hyper::Method;
-use process::{Server, flatkube_ok};
+use process::{Server, flatkube_ok, runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -138,15 +138,8 @@ fn directories_of_every_released_format_are_read_written_and_opened_again() {
         // A server of today goes on with it, and what was there stays.
         let tokens = data.path().join("tokens.csv");
         client::write_tokens(&tokens);
-        let arguments = [
-            "--data-dir",
-            data.path().to_str().expect("plain"),
-            "--http-bind",
-            "127.0.0.1:0",
-        ];
-        let arguments = [&arguments[..], &["--token-auth-file", tokens.to_str().expect("plain")]].concat();
-        let server = Server::start(&arguments).unwrap_or_else(|ended| panic!("{name}: {ended:?}"));
-        tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let server = Server::over_http(data.path(), &tokens);
+        runtime().block_on(async {
             let mut client = Client::connect(server.http_address()).await.expect("it listens");
             let written = client.post(MAPS, &map(9_999, "new")).await.expect("an answer");
             assert_eq!(written.status, 201, "{written:?}");
@@ -192,15 +185,8 @@ fn make_a_fixture() {
     let data = tempfile::tempdir().expect("a folder");
     let tokens = data.path().join("tokens.csv");
     client::write_tokens(&tokens);
-    let arguments = [
-        "--data-dir",
-        data.path().to_str().expect("plain"),
-        "--http-bind",
-        "127.0.0.1:0",
-    ];
-    let arguments = [&arguments[..], &["--token-auth-file", tokens.to_str().expect("plain")]].concat();
-    let server = Server::start(&arguments).expect("it starts");
-    let after = tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+    let server = Server::over_http(data.path(), &tokens);
+    let after = runtime().block_on(async {
         let mut client = Client::connect(server.http_address()).await.expect("it listens");
         // Long enough that the first segment is sealed; they pack well.
         for number in 0..40 {

@@ -10,31 +10,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use client::Client;
-use process::{Server, flatkube, flatkube_ok};
+use process::{Server, flatkube, flatkube_ok, runtime, text};
 use serde_json::json;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
-}
-
 fn serve(data: &Path) -> Server {
     let tokens = data.with_extension("tokens");
     client::write_tokens(&tokens);
-    Server::start(&[
-        "--data-dir",
-        text(data),
-        "--http-bind",
-        "127.0.0.1:0",
-        "--token-auth-file",
-        text(&tokens),
-    ])
-    .unwrap_or_else(|ended| panic!("it does not start: {ended:?}"))
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("a runtime")
+    Server::over_http(data, &tokens)
 }
 
 /// A stopped server's directory with 20 ConfigMaps, which are shelved if `shelved`.

@@ -14,6 +14,7 @@ const TABLES: &[(&str, &str)] = &[
     ("networking", include_str!("testdata/refusals/networking.jsonl")),
     ("pods", include_str!("testdata/refusals/pods.jsonl")),
     ("policy", include_str!("testdata/refusals/policy.jsonl")),
+    ("quotas", include_str!("testdata/refusals/quotas.jsonl")),
     ("services", include_str!("testdata/refusals/services.jsonl")),
     ("storage", include_str!("testdata/refusals/storage.jsonl")),
 ];

@@ -11,6 +11,16 @@ use std::thread::JoinHandle;
 /// The binary under test.
 pub(crate) const FLATKUBE: &str = env!("CARGO_BIN_EXE_flatkube");
 
+/// A path as an argument.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+/// What a client of the server runs on.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Runtime::new().expect("a runtime")
+}
+
 /// A running `flatkube server`. Killed when dropped.
 pub(crate) struct Server {
     child: Child,
@@ -38,8 +48,21 @@ impl Server {
 
     /// A server on `data_dir`.
     pub(crate) fn on(data_dir: &Path) -> Self {
-        Server::start(&["--data-dir", data_dir.to_str().expect("a plain path")])
+        Server::start(&["--data-dir", text(data_dir)])
             .unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
+    }
+
+    /// A server on `data_dir` that serves plain HTTP, too, to those whose tokens are in `tokens`.
+    pub(crate) fn over_http(data_dir: &Path, tokens: &Path) -> Self {
+        Server::start(&[
+            "--data-dir",
+            text(data_dir),
+            "--http-bind",
+            "127.0.0.1:0",
+            "--token-auth-file",
+            text(tokens),
+        ])
+        .unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
     }
 
     /// Starts `flatkube server ARGUMENTS` on a free port, unless the arguments name one.

@@ -10,6 +10,22 @@ use hyper_util::client::legacy::Client as Legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::LONG;
+
+/// The first bytes of what comes back on a connection that is written by hand: `HTTP/1.1 504`.
+///
+/// # Panics
+/// When nothing comes.
+pub(crate) async fn first_line(socket: &mut TcpStream) -> String {
+    let mut line = [0; 12];
+    let read = timeout(LONG, socket.read_exact(&mut line)).await;
+    read.expect("no answer").expect("it was hung up");
+    String::from_utf8_lossy(&line).into_owned()
+}
 
 #[derive(Clone)]
 pub(crate) struct Client {

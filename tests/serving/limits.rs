@@ -11,10 +11,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::{ADMIN, Started};
-
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(20);
+use crate::client::first_line;
+use crate::{ADMIN, LONG, Started};
 
 #[tokio::test]
 async fn a_head_that_does_not_come_ends_the_connection() {
@@ -64,12 +62,7 @@ async fn a_body_that_does_not_come_is_answered() {
          content-length: 100\r\n\r\n{{"
     );
     socket.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = [0; 12];
-    timeout(LONG, socket.read_exact(&mut answer))
-        .await
-        .expect("no answer")
-        .unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 504");
+    assert_eq!(first_line(&mut socket).await, "HTTP/1.1 504");
 }
 
 /// As many bodies as may be worked on trickle in, and one more: other writers are served nevertheless.
@@ -91,12 +84,7 @@ async fn bodies_that_do_not_come_hold_up_nobody() {
         );
         socket.write_all(head.as_bytes()).await.unwrap();
         // Says "continue" once the body is asked for.
-        let mut answer = [0; 12];
-        timeout(LONG, socket.read_exact(&mut answer))
-            .await
-            .expect("the body is not asked for")
-            .unwrap();
-        assert_eq!(&answer, b"HTTP/1.1 100");
+        assert_eq!(first_line(&mut socket).await, "HTTP/1.1 100");
         slow.push(socket);
     }
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
@@ -129,9 +117,7 @@ async fn heads_and_bodies_have_a_size() {
     );
     // The server may close before it has read everything.
     let _ = socket.write_all(head.as_bytes()).await;
-    let mut answer = [0; 12];
-    socket.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 431");
+    assert_eq!(first_line(&mut socket).await, "HTTP/1.1 431");
 }
 
 #[tokio::test]

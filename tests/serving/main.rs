@@ -10,9 +10,13 @@ mod writes;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
 use flatkube::store::{Durability, Options};
+
+/// What is waited for comes sooner, unless something is wrong.
+pub(crate) const LONG: Duration = Duration::from_secs(50);
 
 /// Tokens of the tests' token file.
 pub(crate) const ADMIN: &str = "token-of-admin";

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use crate::tree::{Value, json};
 
+use super::pod_resources::{STANDARD, is_huge_pages, resource_name};
 use crate::resources::FieldError;
 use crate::resources::lookup::text;
 use crate::resources::names::qualified_name;
@@ -155,28 +156,6 @@ pub(super) fn claim_change(old: &Value, new: &Value, errors: &mut Vec<FieldError
     }
 }
 
-const QUOTA_RESOURCES: &[&str] = &[
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.storage",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-
 const QUOTA_SCOPES: &[&str] = &[
     "Terminating",
     "NotTerminating",
@@ -190,20 +169,11 @@ const QUOTA_SCOPES: &[&str] = &[
 pub(super) fn quota(quota: &Value, errors: &mut Vec<FieldError>) {
     let hard = At::root(quota).get("spec.hard");
     for (name, amount) in hard.entries() {
-        let wrong = qualified_name(name);
-        if !wrong.is_empty() {
-            errors.extend(
-                wrong
-                    .into_iter()
-                    .map(|what| FieldError::invalid_text(&amount.field, name, what)),
-            );
-        } else if !name.contains('/') && !QUOTA_RESOURCES.contains(&name) && !name.contains("hugepages-") {
-            for what in [
-                "must be a standard resource type or fully qualified",
-                "must be a standard resource for quota",
-            ] {
-                errors.push(FieldError::invalid_text(&amount.field, name, what));
-            }
+        // What is claimed is counted by its requests.
+        let is_counted = name != "storage" && STANDARD.contains(&name) || is_huge_pages(name);
+        if resource_name(name, &amount.field, errors) && !name.contains('/') && !is_counted {
+            let detail = "must be a standard resource for quota";
+            errors.push(FieldError::invalid_text(&amount.field, name, detail));
         }
         let Some(quantity) = Quantity::parse(amount.text()) else {
             continue;

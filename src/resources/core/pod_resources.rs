@@ -101,7 +101,7 @@ fn check_amounts(
 }
 
 /// What a name without a slash may be.
-const STANDARD: &[&str] = &[
+pub(super) const STANDARD: &[&str] = &[
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -124,8 +124,13 @@ const STANDARD: &[&str] = &[
     "services.loadbalancers",
 ];
 
+/// Whether it is a name of huge pages, or of what is asked for of them.
+pub(super) fn is_huge_pages(name: &str) -> bool {
+    name.strip_prefix("requests.").unwrap_or(name).starts_with("hugepages-")
+}
+
 /// Whether the name is one of a resource.
-fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) -> bool {
+pub(super) fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) -> bool {
     if matches!(name, "cpu" | "memory") {
         return true;
     }
@@ -135,7 +140,7 @@ fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>
         errors.extend(wrong.map(|what| FieldError::invalid_text(field, name, what)));
         return false;
     }
-    if !name.contains('/') && !STANDARD.contains(&name) && !name.starts_with("hugepages-") {
+    if !name.contains('/') && !STANDARD.contains(&name) && !is_huge_pages(name) {
         let detail = "must be a standard resource type or fully qualified";
         errors.push(FieldError::invalid_text(field, name, detail));
     }
