@@ -56,7 +56,7 @@ fn write_all(store: &Arc<Store>, generation: usize) {
 fn ask(reader: &Reader, verb: Verb) -> Body {
     let info = RequestInfo {
         verb,
-        resource: configmaps(),
+        resource: configmaps().into(),
         subresource: None,
         namespace: None,
         name: None,

@@ -77,7 +77,7 @@ fn at_once<F: Future>(future: F) -> F::Output {
 fn live_bytes(reader: &Reader, shape: Shape, query: &str) -> (u64, usize) {
     let info = RequestInfo {
         verb: Verb::List,
-        resource: configmaps(),
+        resource: configmaps().into(),
         subresource: None,
         namespace: None,
         name: None,

@@ -96,7 +96,7 @@ impl World {
     fn info(verb: Verb, namespace: Option<&str>, query: &str) -> RequestInfo {
         RequestInfo {
             verb,
-            resource: configmaps(),
+            resource: configmaps().into(),
             subresource: None,
             namespace: namespace.map(str::to_owned),
             name: None,

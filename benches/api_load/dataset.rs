@@ -172,7 +172,7 @@ pub(crate) async fn write(store: &Arc<Store>, resource: &'static Resource, objec
     );
     let prepared = resources::encode(resource, object).expect("a valid object");
     let write = Write {
-        resource: resource.storage.into(),
+        resource: (*resource.storage).into(),
         key,
         precondition: Precondition::Any,
         uid: None,

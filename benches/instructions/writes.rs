@@ -58,9 +58,9 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 /// Decoding, defaults and validation, `managedFields`, encoding: all that a create does before the store.
 fn create(resource: &'static Resource, syntax: Syntax, body: &[u8], rounds: u64) {
     let expected = Expected {
-        group: resource.group,
-        version: resource.version,
-        kind: resource.kind,
+        group: &resource.group,
+        version: &resource.version,
+        kind: &resource.kind,
     };
     let sent = schema::decode(body, syntax, &expected, FieldValidation::Warn).expect("a valid object");
     let namespace = sent.value["metadata"]["namespace"].as_str().map(str::to_owned);
@@ -82,7 +82,7 @@ fn create(resource: &'static Resource, syntax: Syntax, body: &[u8], rounds: u64)
 }
 
 fn note(resource: &Resource, live: Option<&Value>, object: &mut Value, subresource: &str) {
-    let schema = Schema::of(resource.group, resource.version, resource.kind).expect("a built-in kind");
+    let schema = Schema::of(&resource.group, &resource.version, &resource.kind).expect("a built-in kind");
     let request = Request {
         manager: "kubelet",
         api_version: "v1",

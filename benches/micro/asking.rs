@@ -67,7 +67,7 @@ pub(crate) async fn events(watch: &mut Body) -> Bytes {
 pub(crate) fn request(verb: Verb, resource: &'static Resource, query: &str, shape: Shape) -> RequestInfo {
     RequestInfo {
         verb,
-        resource,
+        resource: resource.into(),
         subresource: None,
         namespace: None,
         name: None,

@@ -13,7 +13,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
         (pods(), stored::pod_body(7)),
         (config_maps(), stored::config_map_body(7)),
     ] {
-        let mut group = crate::group(criterion, &format!("create of a {}", resource.kind));
+        let mut group = crate::group(criterion, &format!("create of a {}", &resource.kind));
         of_kind(&mut group, resource, &body);
         group.finish();
     }
@@ -21,9 +21,9 @@ pub(crate) fn bench(criterion: &mut Criterion) {
 
 fn decode(resource: &Resource, syntax: Syntax, body: &[u8]) -> Value {
     let expected = Expected {
-        group: resource.group,
-        version: resource.version,
-        kind: resource.kind,
+        group: &resource.group,
+        version: &resource.version,
+        kind: &resource.kind,
     };
     schema::decode(body, syntax, &expected, FieldValidation::Strict)
         .expect("a valid object")

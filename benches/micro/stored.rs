@@ -74,7 +74,7 @@ pub(crate) fn put(resource: &'static Resource, object: &Value) -> Write {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str().expect("a name");
     Write {
-        resource: resource.storage.into(),
+        resource: (*resource.storage).into(),
         key: resource.key(metadata["namespace"].as_str(), name),
         precondition: Precondition::Any,
         uid: None,
@@ -85,7 +85,7 @@ pub(crate) fn put(resource: &'static Resource, object: &Value) -> Write {
 /// A write that creates an object with that key.
 pub(crate) fn create(resource: &'static Resource, key: String, prepared: &Prepared) -> Write {
     Write {
-        resource: resource.storage.into(),
+        resource: (*resource.storage).into(),
         key,
         precondition: Precondition::Absent,
         uid: None,

@@ -139,7 +139,7 @@ fn run(disk: &SimDisk, files: &BTreeMap<String, Vec<u8>>) {
         let key = written::key_of(object.resource, &object.value);
         let found = store
             .view()
-            .get(object.resource.storage, &key)
+            .get(&object.resource.storage, &key)
             .expect("it was just written");
         assert_eq!(found.map(|found| found.revision()), Some(written.revision));
     }

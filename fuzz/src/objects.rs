@@ -29,9 +29,9 @@ pub fn body(data: &[u8]) {
     let how = input.byte();
     let syntax = [Syntax::Json, Syntax::Yaml, Syntax::Protobuf][usize::from(how >> 4) % 3];
     let expected = Expected {
-        group: asked.group,
-        version: asked.version,
-        kind: asked.kind,
+        group: &asked.group,
+        version: &asked.version,
+        kind: &asked.kind,
     };
     let Ok(decoded) = schema::decode(input.rest(), syntax, &expected, validation(how)) else {
         return;
@@ -84,10 +84,10 @@ pub fn body(data: &[u8]) {
 pub(super) fn read_back(resource: &'static Resource, object: &Value) -> Value {
     let prepared = resources::encode(resource, object).expect("an object");
     let [before, after] = prepared.halves().expect("the place for the revision is in it");
-    let schema = Schema::of(resource.group, resource.version, resource.kind).expect("a built-in kind has one");
+    let schema = Schema::of(&resource.group, &resource.version, &resource.kind).expect("a built-in kind has one");
     let mut value = schema::read_stored(&[before, b"4711", after].concat(), schema).expect("it is JSON");
     let fields = value.as_object_mut().expect("an object");
-    fields.insert("kind", resource.kind.into());
+    fields.insert("kind", resource.kind.clone().into());
     fields.insert("apiVersion", resource.api_version().into());
     value
 }
@@ -98,7 +98,7 @@ pub(super) fn encoded(resource: &'static Resource, object: &Value) {
     let prepared = resources::encode(resource, object).expect("an object");
     let [before, after] = prepared.halves().expect("the place for the revision is in it");
     let stored = [before, b"4711", after].concat();
-    let archived = resources::archive(resource.storage, &stored);
+    let archived = resources::archive(&resource.storage, &stored);
     let archived = archived.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&stored)));
     let sidecar = sidecar::access(&prepared.sidecar).expect("it was just made");
     assert_eq!(
@@ -153,7 +153,7 @@ pub fn stored_object(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(resource) = stored(input.byte()) else { return };
     let json = input.rest();
-    let archived = resources::archive(resource.storage, json);
+    let archived = resources::archive(&resource.storage, json);
     if let Ok(archived) = &archived {
         sidecar::access(archived).expect("it was just made");
     }
@@ -187,14 +187,14 @@ pub fn protobuf(data: &[u8]) {
     let all = resources::all();
     let asked = &all[input.choice(all.len())];
     let expected = Expected {
-        group: asked.group,
-        version: asked.version,
-        kind: asked.kind,
+        group: &asked.group,
+        version: &asked.version,
+        kind: &asked.kind,
     };
     let _ = schema::protobuf_to_json(input.rest());
     // runtime.Unknown: 1 = TypeMeta (1 = apiVersion, 2 = kind), 2 = the object's bytes.
     let text = |number: u8, text: &str| [&[number << 3 | 2, text.len() as u8], text.as_bytes()].concat();
-    let head = [text(1, &asked.api_version()), text(2, asked.kind)].concat();
+    let head = [text(1, &asked.api_version()), text(2, &asked.kind)].concat();
     let mut body = [b"k8s\0", &[1 << 3 | 2, head.len() as u8][..], &head, &[2 << 3 | 2]].concat();
     let mut len = input.rest().len();
     while len >= 0x80 {
@@ -214,5 +214,5 @@ pub fn protobuf(data: &[u8]) {
         json,
         "protobuf and JSON of an object say the same"
     );
-    assert!(Schema::of(asked.group, asked.version, asked.kind).is_some());
+    assert!(Schema::of(&asked.group, &asked.version, &asked.kind).is_some());
 }

@@ -46,7 +46,7 @@ fn patched(kind: PatchKind, data: &[u8]) {
         let value = objects::read_back(resource, value);
         Object { resource, value }
     });
-    let schema = Schema::of(resource.group, resource.version, resource.kind).expect("a built-in kind has one");
+    let schema = Schema::of(&resource.group, &resource.version, &resource.kind).expect("a built-in kind has one");
     let validation = objects::validation(how);
     let subresource = if how & 4 != 0 && resource.subresource("status").is_some() {
         "status"
@@ -94,7 +94,7 @@ pub(super) fn plain(value: &Value) -> serde_json::Value {
 
 /// Notes in `managedFields` who changed `live` into `new`.
 pub(super) fn note(resource: &Resource, subresource: &str, live: Option<&Value>, new: &mut Value) {
-    let schema = Schema::of(resource.group, resource.version, resource.kind).expect("a built-in kind has one");
+    let schema = Schema::of(&resource.group, &resource.version, &resource.kind).expect("a built-in kind has one");
     let resets: &[&str] = if subresource.is_empty() && resource.subresource("status").is_some() {
         &["status"]
     } else {

@@ -40,7 +40,7 @@ pub fn field_selector(data: &[u8]) {
     let Ok(requirements) = attack::fields(text, resource) else {
         return;
     };
-    select(resource.storage, requirements);
+    select(&resource.storage, requirements);
 }
 
 fn select(resource: &str, requirements: Vec<Requirement>) {

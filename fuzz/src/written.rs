@@ -88,7 +88,7 @@ pub(super) fn objects() -> Vec<Object> {
         let mut value: Value = serde_json::from_str(json).expect("JSON");
         let fields = value.as_object_mut().expect("an object");
         fields.insert("apiVersion", resource.api_version().into());
-        fields.insert("kind", resource.kind.into());
+        fields.insert("kind", resource.kind.clone().into());
         let namespace = value["metadata"]["namespace"].as_str().map(str::to_owned);
         let context = resources::Context {
             now_s: NOW_S,
@@ -168,7 +168,7 @@ pub(super) fn write(
 pub(super) fn put(store: &Arc<Store>, resource: &Resource, value: &Value) -> Result<Written, WriteError> {
     let prepared: Prepared = resources::encode(resource, value).expect("an object");
     let key = key_of(resource, value);
-    write(store, resource.storage, &key, Precondition::Any, Change::Put(prepared))
+    write(store, &resource.storage, &key, Precondition::Any, Change::Put(prepared))
 }
 
 /// Puts a file on a disk: `bytes`, then zeroes up to `len`.

@@ -10,7 +10,8 @@ use super::peer::Peer;
 use super::read::{Compress, Notice, Position, Reader, field_selector, label_selector};
 use super::{Api, Stopper, bootstrap};
 use crate::auth::{Tokens, User};
-use crate::resources::Resource;
+use crate::resources::custom::Registry;
+use crate::resources::{Resource, ResourceRef};
 use crate::store::{Requirement, Store};
 
 /// The secret that authenticates continue tokens here.
@@ -101,8 +102,8 @@ pub fn token_position(resource: &str, token: &str) -> Option<(Option<u64>, Strin
 }
 
 /// What a path names: a resource with its namespace, name and subresource. `None` for every other path.
-pub fn path(path: &str) -> Option<(&'static Resource, [Option<String>; 3])> {
-    match path::route(path) {
+pub fn path(path: &str) -> Option<(ResourceRef, [Option<String>; 3])> {
+    match path::route(&Registry::default(), path) {
         Route::Resource(target) => {
             let subresource = target.subresource.map(|subresource| subresource.name.to_owned());
             Some((target.resource, [target.namespace, target.name, subresource]))

@@ -67,14 +67,14 @@ fn key_of(resource: &Resource, object: &Value) -> String {
 }
 
 fn stored(store: &Store, resource: &Resource, key: &str) -> Result<Option<Object>, StartError> {
-    let found = store.view().get(resource.storage, key);
+    let found = store.view().get(&resource.storage, key);
     found.map_err(|damaged| StartError::Store(damaged.into()))
 }
 
 fn write(resource: &Resource, key: String, precondition: Precondition, object: &Value) -> Result<Write, StartError> {
     let prepared = resources::encode(resource, object).map_err(|error| StartError::Bootstrap(error.to_string()))?;
     Ok(Write {
-        resource: Arc::from(resource.storage),
+        resource: Arc::from(&*resource.storage),
         key,
         precondition,
         uid: None,

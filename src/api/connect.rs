@@ -40,24 +40,24 @@ struct Container {
 
 /// Answers a request for one of these subresources.
 pub(super) fn answer(api: &Api, info: &RequestInfo) -> Result<Response, Status> {
-    let resource = info.resource;
+    let resource = &info.resource;
     let name = info.name.as_deref().unwrap_or("");
     let found = api
         .reader
         .store
         .view()
-        .get(resource.storage, &info.key())
+        .get(&resource.storage, &info.key())
         .map_err(Status::internal)?;
-    let found = found.ok_or_else(|| Status::not_found(resource.group, resource.plural, name))?;
+    let found = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
     let not_yet = || {
-        let sub = info.subresource.map_or("", |sub| sub.name);
+        let sub = info.subresource_name();
         Status::not_implemented(&format!("{}/{sub}", resource.qualified()))
     };
     if resource.plural != "pods" {
         return Err(not_yet());
     }
     let pod: Pod = serde_json::from_slice(found.json().map_err(Status::internal)?).map_err(Status::internal)?;
-    match info.subresource.map_or("", |sub| sub.name) {
+    match info.subresource_name() {
         "log" => log(info, name, &pod).ok_or_else(not_yet)?,
         "proxy" if pod.spec.node_name.is_empty() => Err(Status::bad_request("address not allowed")),
         "exec" | "attach" | "portforward" if pod.spec.node_name.is_empty() => {

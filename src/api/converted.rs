@@ -4,29 +4,31 @@
 //! layout is made again until the store has rewritten it. Each use is counted.
 
 use super::body::BodyError;
-use crate::resources::{self, Resource};
+use crate::resources::{self, Resource, ResourceRef};
 
 /// How stored JSON becomes that of a version with another shape.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Conversion {
-    resource: &'static Resource,
+    resource: ResourceRef,
 }
 
 /// The conversion for `resource`, `None` when its objects are stored in its own shape.
-pub(super) fn conversion(resource: &'static Resource) -> Option<Conversion> {
-    resources::has_other_shape(resource).then_some(Conversion { resource })
+pub(super) fn conversion(resource: &ResourceRef) -> Option<Conversion> {
+    resources::has_other_shape(resource).then(|| Conversion {
+        resource: resource.clone(),
+    })
 }
 
 /// Converts one object. The result begins with `{`, without `kind` and `apiVersion`.
-pub(super) fn convert(conversion: Conversion, stored: &[u8]) -> Result<Vec<u8>, BodyError> {
+pub(super) fn convert(conversion: &Conversion, stored: &[u8]) -> Result<Vec<u8>, BodyError> {
     metrics::counter!("flatkube_converted_reads_total", "reason" => "shape").increment(1);
     let other = |error: serde_json::Error| BodyError::Other(error.to_string());
     let stored = serde_json::from_slice(stored).map_err(other)?;
-    serde_json::to_vec(&resources::from_stored(conversion.resource, stored)).map_err(other)
+    serde_json::to_vec(&resources::from_stored(&conversion.resource, stored)).map_err(other)
 }
 
 /// The sidecar of an object whose own one has an older column layout.
 pub(super) fn renewed_sidecar(resource: &Resource, stored: &[u8]) -> Result<Vec<u8>, BodyError> {
     metrics::counter!("flatkube_converted_reads_total", "reason" => "layout").increment(1);
-    resources::archive(resource.storage, stored).map_err(|error| BodyError::Other(error.to_string()))
+    resources::archive(&resource.storage, stored).map_err(|error| BodyError::Other(error.to_string()))
 }

@@ -203,17 +203,12 @@ impl Metrics {
         InFlight(gauge)
     }
 
-    /// Notes a request for a resource that was answered with `status`. `index` is the resource's position in
-    /// [`resources::all`].
-    pub(super) fn request(&self, index: usize, info: &RequestInfo, status: StatusCode, begun: Instant) {
-        let subresource = info.subresource.map_or(0, |sub| {
-            1 + info
-                .resource
-                .subresources
-                .iter()
-                .position(|other| other.name == sub.name)
-                .unwrap_or(0)
-        });
+    /// Notes a request for a resource that was answered with `status`.
+    pub(super) fn request(&self, info: &RequestInfo, status: StatusCode, begun: Instant) {
+        let subresource = info.subresource.as_ref().map_or(0, |sub| 1 + sub.index());
+        let Some(index) = info.resource.built_in() else {
+            return;
+        };
         let table = self.requests[index].get_or_init(|| {
             (0..(1 + info.resource.subresources.len()) * VERBS)
                 .map(|_| OnceLock::new())
@@ -355,13 +350,12 @@ fn labels(info: &RequestInfo) -> Vec<Label> {
         Verb::Delete => "DELETE",
         Verb::DeleteCollection => "DELETECOLLECTION",
     };
-    let subresource = info.subresource.map_or("", |sub| sub.name);
     vec![
         Label::from_static_parts("component", "apiserver"),
-        Label::from_static_parts("group", info.resource.group),
-        Label::from_static_parts("version", info.resource.version),
-        Label::from_static_parts("resource", info.resource.plural),
-        Label::from_static_parts("subresource", subresource),
+        Label::new("group", info.resource.group.clone()),
+        Label::new("version", info.resource.version.clone()),
+        Label::new("resource", info.resource.plural.clone()),
+        Label::from_static_parts("subresource", info.subresource_name()),
         Label::from_static_parts("verb", verb),
     ]
 }

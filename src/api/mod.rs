@@ -35,6 +35,7 @@ mod yaml;
 pub use stopping::{Stopper, Stopping};
 
 use crate::auth::{Tokens, User};
+use crate::resources::custom::Registry;
 use connection::Limits;
 
 /// What every handler works with.
@@ -44,6 +45,8 @@ pub struct Api {
     pub reader: read::Reader,
     limits: Limits,
     tokens: Tokens,
+    /// The custom resources that are served.
+    custom: Arc<Registry>,
     /// Addresses and ports of Services.
     services: write::Services,
     anonymous: Arc<User>,
@@ -59,6 +62,7 @@ impl Api {
     fn new(reader: read::Reader, tokens: Tokens, limits: Limits) -> Result<Self, String> {
         let metrics = metrics::Metrics::new();
         Ok(Self {
+            custom: Arc::default(),
             services: write::Services::open(&reader.store)?,
             fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),
             anonymous: Arc::new(User::anonymous()),

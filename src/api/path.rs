@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use percent_encoding::percent_decode_str;
 
 use super::{backup, compact};
-use crate::resources::{self, Resource, Subresource};
+use crate::resources::custom::Registry;
+use crate::resources::{self, ResourceRef, SubresourceRef};
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +22,9 @@ pub(super) enum Route {
     /// `/apis`.
     Groups,
     /// `/apis/GROUP`.
-    Group(&'static str),
+    Group(Cow<'static, str>),
     /// `/api/v1`, `/apis/GROUP/VERSION`: group (`""` is core) and version.
-    GroupVersion(&'static str, &'static str),
+    GroupVersion(Cow<'static, str>, Cow<'static, str>),
     /// `/version`.
     Version,
     /// `/healthz`, `/livez`, `/readyz` and one check below them.
@@ -60,10 +61,8 @@ pub(super) enum Health {
 /// A path of a resource.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    pub resource: &'static Resource,
-    /// Position of `resource` in [`resources::all`], for tables kept per resource.
-    pub index: usize,
-    pub subresource: Option<&'static Subresource>,
+    pub resource: ResourceRef,
+    pub subresource: Option<SubresourceRef>,
     pub namespace: Option<String>,
     pub name: Option<String>,
     /// What follows a subresource that takes a path (`proxy`).
@@ -74,8 +73,8 @@ pub(super) struct Target {
 
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
-        self.index == other.index
-            && self.subresource.map(|sub| sub.name) == other.subresource.map(|sub| sub.name)
+        std::ptr::eq(&*self.resource, &*other.resource)
+            && self.subresource.as_ref().map(|sub| sub.name) == other.subresource.as_ref().map(|sub| sub.name)
             && (&self.namespace, &self.name, &self.rest, self.watch)
                 == (&other.namespace, &other.name, &other.rest, other.watch)
     }
@@ -83,7 +82,7 @@ impl PartialEq for Target {
 
 impl Eq for Target {}
 
-/// The served resources by group, version and plural name.
+/// The built-in resources by group, version and plural name.
 struct Served {
     versions: Vec<(&'static str, &'static str, HashMap<&'static str, usize>)>,
 }
@@ -97,17 +96,17 @@ fn served() -> &'static Served {
                 .iter()
                 .position(|(g, v, _)| *g == resource.group && *v == resource.version);
             let place = place.unwrap_or_else(|| {
-                versions.push((resource.group, resource.version, HashMap::new()));
+                versions.push((&resource.group, &resource.version, HashMap::new()));
                 versions.len() - 1
             });
-            versions[place].2.insert(resource.plural, index);
+            versions[place].2.insert(&resource.plural, index);
         }
         Served { versions }
     })
 }
 
 /// Finds out what a path (without its query) names.
-pub(super) fn route(path: &str) -> Route {
+pub(super) fn route(custom: &Registry, path: &str) -> Route {
     let decoded = if path.contains('%') {
         match percent_decode_str(path).decode_utf8() {
             Ok(decoded) => decoded,
@@ -122,8 +121,8 @@ pub(super) fn route(path: &str) -> Route {
     }
     let mut segments = trimmed.split('/');
     match segments.next() {
-        Some("api") => core(segments),
-        Some("apis") => named(segments),
+        Some("api") => core(custom, segments),
+        Some("apis") => named(custom, segments),
         Some("version") => leaf(segments, Route::Version),
         Some("flatkube") if trimmed == backup::PATH.trim_start_matches('/') => Route::Backup,
         Some("flatkube") if trimmed == compact::PATH.trim_start_matches('/') => Route::Compact,
@@ -158,40 +157,60 @@ fn health(mut segments: Segments<'_>, health: Health) -> Route {
     leaf(segments, Route::Health(health, check))
 }
 
-fn core(mut segments: Segments<'_>) -> Route {
+fn core(custom: &Registry, mut segments: Segments<'_>) -> Route {
     match segments.next() {
         None => Route::Versions,
-        Some("v1") => below_version("", "v1", segments),
+        Some("v1") => below_version(custom, "", "v1", segments),
         Some(_) => Route::NoResource,
     }
 }
 
-fn named(mut segments: Segments<'_>) -> Route {
+fn named(custom: &Registry, mut segments: Segments<'_>) -> Route {
     let Some(group) = segments.next() else {
         return Route::Groups;
     };
     // The core group has no name and is not served below /apis.
-    let group = served()
+    let built_in = served()
         .versions
         .iter()
         .find(|(g, _, _)| !g.is_empty() && *g == group)
-        .map(|(g, _, _)| *g);
-    let Some(group) = group else { return Route::NotFound };
+        .map(|(g, _, _)| Cow::Borrowed(*g));
+    let found = built_in.or_else(|| custom.served().has_group(group).then(|| group.to_owned().into()));
+    let Some(found) = found else { return Route::NotFound };
     match segments.next() {
-        None => Route::Group(group),
-        Some(version) => below_version(group, version, segments),
+        None => Route::Group(found),
+        Some(version) => below_version(custom, group, version, segments),
     }
 }
 
-fn below_version(group: &str, version: &str, mut segments: Segments<'_>) -> Route {
-    let Some((group, version, resources)) = served().versions.iter().find(|(g, v, _)| *g == group && *v == version)
-    else {
-        return Route::NoResource;
-    };
-    let mut first = segments.next();
-    if first.is_none() {
-        return Route::GroupVersion(group, version);
+fn below_version(custom: &Registry, group: &str, version: &str, segments: Segments<'_>) -> Route {
+    if let Some((group, version, resources)) = served().versions.iter().find(|(g, v, _)| *g == group && *v == version) {
+        let find = |plural: &str| Some(ResourceRef::from(&resources::all()[*resources.get(plural)?]));
+        let sole = segments.clone().next().is_none();
+        return match below(find, segments) {
+            _ if sole => Route::GroupVersion(Cow::Borrowed(group), Cow::Borrowed(version)),
+            None => Route::NoResource,
+            Some(target) => Route::Resource(target),
+        };
     }
+    let served = custom.served();
+    let Some(resources) = served.version(group, version) else {
+        // Upstream leaves what is below a group of custom resources to their own handler, whose words these are.
+        return if served.has_group(group) {
+            Route::NotFound
+        } else {
+            Route::NoResource
+        };
+    };
+    if segments.clone().next().is_none() {
+        return Route::GroupVersion(group.to_owned().into(), version.to_owned().into());
+    }
+    below(|plural| resources.get(plural).cloned(), segments).map_or(Route::NotFound, Route::Resource)
+}
+
+/// What the path names below a version, whose resources `find` finds.
+fn below(find: impl Fn(&str) -> Option<ResourceRef>, mut segments: Segments<'_>) -> Option<Target> {
+    let mut first = segments.next();
     let watch = first == Some("watch");
     if watch {
         first = segments.next();
@@ -202,10 +221,9 @@ fn below_version(group: &str, version: &str, mut segments: Segments<'_>) -> Rout
     }
     let rest: Vec<&str> = segments.collect();
     // namespaces/NS/RESOURCE…, but namespaces/NS/{status,finalize} is a subresource of the namespace.
-    let find = |plural: &str| resources.get(plural).copied();
     let (namespace, plural, name, sub, mut rest) = match (first, parts) {
         (Some("namespaces"), [Some(namespace), Some(plural), name, sub])
-            if find("namespaces").is_none_or(|index| resources::all()[index].subresource(plural).is_none()) =>
+            if find("namespaces").is_none_or(|resource| resource.subresource(plural).is_none()) =>
         {
             (Some(namespace), plural, name, sub, rest)
         }
@@ -213,35 +231,28 @@ fn below_version(group: &str, version: &str, mut segments: Segments<'_>) -> Rout
             let all: Vec<&str> = next.into_iter().chain(after).chain(rest).collect();
             (None, plural, name, sub, all)
         }
-        (None, _) => return Route::NoResource,
+        (None, _) => return None,
     };
     let empty = |part: Option<&str>| part == Some("");
-    let Some(index) = find(plural) else {
-        return Route::NoResource;
-    };
-    let resource = &resources::all()[index];
+    let resource = find(plural)?;
     if empty(namespace)
         || empty(name)
         || empty(sub)
         || namespace.is_some() != resource.namespaced && (namespace.is_some() || name.is_some())
     {
-        return Route::NoResource;
+        return None;
     }
     let subresource = match sub {
         None => None,
-        Some(sub) => match resource.subresource(sub) {
-            None => return Route::NoResource,
-            found => found,
-        },
+        Some(sub) => Some(SubresourceRef::find(&resource, sub)?),
     };
     let rest = (!rest.is_empty()).then(|| std::mem::take(&mut rest).join("/"));
     // Only `proxy` takes a path below it.
     if rest.is_some() && sub != Some("proxy") || watch && sub.is_some() {
-        return Route::NoResource;
+        return None;
     }
-    Route::Resource(Target {
+    Some(Target {
         resource,
-        index,
         subresource,
         namespace: namespace.map(str::to_owned),
         name: name.map(str::to_owned),
@@ -255,7 +266,7 @@ mod tests {
     use super::*;
 
     fn target(path: &str) -> Target {
-        match route(path) {
+        match route(&Registry::default(), path) {
             Route::Resource(target) => target,
             other => panic!("{path} is {other:?}"),
         }
@@ -263,10 +274,10 @@ mod tests {
 
     fn told(target: &Target) -> (&str, Option<&str>, Option<&str>, Option<&str>, bool) {
         (
-            target.resource.plural,
+            &target.resource.plural,
             target.namespace.as_deref(),
             target.name.as_deref(),
-            target.subresource.map(|sub| sub.name),
+            target.subresource.as_ref().map(|sub| sub.name),
             target.watch,
         )
     }
@@ -316,7 +327,7 @@ mod tests {
             "/api/v1/namespaces/a/pods/p/status/more",
             "/api/v1/namespaces//pods",
         ] {
-            assert_eq!(route(path), Route::NoResource, "{path}");
+            assert_eq!(route(&Registry::default(), path), Route::NoResource, "{path}");
         }
         for path in [
             "/nothing/here",
@@ -324,7 +335,7 @@ mod tests {
             "/version/x",
             "/api%ff",
         ] {
-            assert_eq!(route(path), Route::NotFound, "{path}");
+            assert_eq!(route(&Registry::default(), path), Route::NotFound, "{path}");
         }
     }
 }

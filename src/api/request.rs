@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, header};
 use super::negotiate::Answer;
 pub use super::query::Query;
 use crate::auth::User;
-use crate::resources::{Resource, Subresource};
+use crate::resources::{ResourceRef, SubresourceRef};
 
 /// What is asked for, in the words of RBAC, metrics and audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,9 +53,9 @@ pub struct RequestInfo {
     /// What is asked for. `?watch=true` on a list and the legacy `/watch/` paths are [`Verb::Watch`].
     pub verb: Verb,
     /// The resource in the version that the path names.
-    pub resource: &'static Resource,
+    pub resource: ResourceRef,
     /// The subresource, if the path names one.
-    pub subresource: Option<&'static Subresource>,
+    pub subresource: Option<SubresourceRef>,
     /// Namespace of the path; `None` for cluster-scoped resources and for all namespaces.
     pub namespace: Option<String>,
     /// Name of the path; for a watch of a single object too.
@@ -84,6 +84,11 @@ impl RequestInfo {
             .get(header::USER_AGENT)
             .and_then(|value| value.to_str().ok())
             .unwrap_or("")
+    }
+
+    /// Name of the subresource, `""` for none.
+    pub fn subresource_name(&self) -> &'static str {
+        self.subresource.as_ref().map_or("", |sub| sub.name)
     }
 
     /// The key of the object in the store (`namespace/name`, or the name of a cluster-scoped object).

@@ -42,7 +42,7 @@ async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) ->
         // Saying no takes time, too.
         Err(status) => return Gated::new(&api.fairness, Entrant::other(&api.anonymous), ready(Err(status))).await,
     };
-    match path::route(head.uri.path()) {
+    match path::route(&api.custom, head.uri.path()) {
         Route::Health(which, check) => Ok(health::answer(
             api,
             which,
@@ -87,8 +87,8 @@ async fn other(api: &Arc<Api>, user: &User, route: Route, head: http::request::P
         }
         // Upstream answers every method here.
         Route::Groups => discovery::groups(accept, &head.headers),
-        Route::Group(group) => get().and_then(|()| discovery::group(group, accept)),
-        Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(group, version, accept)),
+        Route::Group(group) => get().and_then(|()| discovery::group(&group, accept)),
+        Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(&group, &version, accept)),
         Route::OpenApiV2 | Route::OpenApiV3 | Route::OpenApiV3Document(_) => {
             get()?;
             Box::pin(openapi::answer(route, head.headers)).await
@@ -239,10 +239,10 @@ async fn resource(
     let _in_flight = api.metrics.begin(verb);
     let result = Gated::new(&api.fairness, Entrant::of(&info), handle(api, &info, body)).await;
     let mut response = result.unwrap_or_else(Status::into_response);
-    if let Some(warning) = deprecation(target.resource) {
+    if let Some(warning) = deprecation(&info.resource) {
         response.headers_mut().append(header::WARNING, warning);
     }
-    api.metrics.request(target.index, &info, response.status(), begun);
+    api.metrics.request(&info, response.status(), begun);
     if answer.format == Format::Yaml {
         Box::pin(yaml::answer(response)).await
     } else {
@@ -252,12 +252,10 @@ async fn resource(
 
 /// The Warning that every answer about a deprecated resource carries.
 fn deprecation(resource: &Resource) -> Option<HeaderValue> {
-    let text = match (resource.group, resource.plural) {
-        ("", "endpoints") => r#"299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice""#,
-        ("", "componentstatuses") => r#"299 - "v1 ComponentStatus is deprecated in v1.19+""#,
-        _ => return None,
-    };
-    Some(HeaderValue::from_static(text))
+    if resource.deprecation.is_empty() {
+        return None;
+    }
+    HeaderValue::from_str(&format!("299 - {}", super::write::quoted(&resource.deprecation))).ok()
 }
 
 /// The verb of a request for a resource.
@@ -278,7 +276,10 @@ fn verb(target: &Target, method: &Method, query: &Query) -> Result<Verb, Status>
         Method::DELETE => Verb::DeleteCollection,
         _ => return Err(Status::method_not_allowed()),
     };
-    let verbs = target.subresource.map_or(target.resource.verbs, |sub| sub.verbs);
+    let verbs = target
+        .subresource
+        .as_ref()
+        .map_or(target.resource.verbs, |sub| sub.verbs);
     // Objects in namespaces are written below their namespace.
     let unscoped = target.resource.namespaced
         && target.namespace.is_none()
@@ -302,11 +303,17 @@ async fn handle(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 }
 
 async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {
-    match (info.verb, info.subresource.map_or("", |sub| sub.name)) {
+    match (info.verb, info.subresource_name()) {
         (Verb::Get, "") => read::get(&api.reader, info).await,
         (Verb::Get, "scale") => write::get_scale(api, info),
         // `status` and the like show the object itself; the kind of `log` is told as Pod, but it is none.
-        (Verb::Get, sub) if sub != "log" && info.subresource.is_some_and(|sub| sub.kind == info.resource.kind) => {
+        (Verb::Get, sub)
+            if sub != "log"
+                && info
+                    .subresource
+                    .as_ref()
+                    .is_some_and(|sub| sub.kind == info.resource.kind) =>
+        {
             read::get(&api.reader, info).await
         }
         (Verb::List, _) => read::list(&api.reader, info).await,

@@ -96,7 +96,10 @@ mod tests {
         let objects = bootstrap(1_767_300_000);
         assert_eq!(objects.len(), include_str!("facts/bootstrap.jsonl").lines().count());
         let (resource, first) = &objects[0];
-        assert_eq!((resource.kind, text(first, "/metadata/name")), ("Namespace", "default"));
+        assert_eq!(
+            (&*resource.kind, text(first, "/metadata/name")),
+            ("Namespace", "default")
+        );
         for (resource, object) in &objects {
             super::super::encode(resource, object).unwrap();
         }

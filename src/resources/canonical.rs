@@ -26,7 +26,7 @@ pub fn canonicalize(resource: &Resource, object: &mut Value) {
 /// [`canonicalize`] of a change of `old`, which is in canonical form: what both share is so, too, and is not looked at.
 pub(super) fn canonicalize_change(resource: &Resource, old: Option<&Value>, object: &mut Value) {
     if let (Some(schema), Some(fields)) = (
-        Schema::of(resource.group, resource.version, resource.kind),
+        Schema::of(&resource.group, &resource.version, &resource.kind),
         object.as_object_mut(),
     ) {
         structure(schema, old, fields, 0);

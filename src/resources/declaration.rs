@@ -1,45 +1,138 @@
-//! The declarations of all built-in resources, made once from the tables of facts.
+//! The declarations of resources: those of all built-in ones, made once from the tables of facts, and the handle that whatever
+//! works with a resource holds, built-in or custom.
 
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
-/// A built-in resource in one version, as discovery tells it, with what reads of it need to know.
+use super::custom::Custom;
+
+/// A resource in one version, as discovery tells it, with what reads of it need to know.
 #[derive(Debug)]
 pub struct Resource {
     /// API group, `""` for the core group.
-    pub group: &'static str,
+    pub group: Cow<'static, str>,
     /// API version, e.g. `v1`.
-    pub version: &'static str,
+    pub version: Cow<'static, str>,
     /// Plural name as in URLs, e.g. `pods`.
-    pub plural: &'static str,
+    pub plural: Cow<'static, str>,
     /// Singular name, e.g. `pod`.
-    pub singular: &'static str,
+    pub singular: Cow<'static, str>,
     /// Kind, e.g. `Pod`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
     /// Short names that kubectl accepts.
-    pub short_names: &'static [&'static str],
+    pub short_names: Vec<Cow<'static, str>>,
     /// Categories (`all`, `api-extensions`).
-    pub categories: &'static [&'static str],
+    pub categories: Vec<Cow<'static, str>>,
     /// Verbs of the main resource, sorted.
     pub verbs: &'static [&'static str],
     /// Name in the store (`pods`, `deployments.apps`); `""` when objects are not stored (reviews, bindings,
     /// component statuses). Resources that show one stored object in two shapes have the same name here.
-    pub storage: &'static str,
+    pub storage: Cow<'static, str>,
     /// Hash that discovery shows, `""` when objects are not stored.
-    pub storage_version_hash: &'static str,
+    pub storage_version_hash: Cow<'static, str>,
     /// Subresources, in discovery order.
-    pub subresources: &'static [Subresource],
+    pub subresources: Vec<Subresource>,
     /// Table columns, by position.
-    pub columns: &'static [Column],
+    pub columns: Vec<Column>,
     /// Selectable fields beyond `metadata.name` and `metadata.namespace`, in this version's names.
-    pub fields: &'static [&'static str],
+    pub fields: Vec<Cow<'static, str>>,
     /// Whether `metadata.namespace` is a selectable field of this kind (some cluster-scoped kinds accept it).
     pub namespace_selectable: bool,
     /// Warning that every request for it gets, `""` for most.
-    pub deprecation: &'static str,
+    pub deprecation: Cow<'static, str>,
     /// How objects of it are written; that of a plain kind when they are not stored.
     pub strategy: Strategy,
+    /// What only custom resources have; `None` for built-in ones.
+    pub custom: Option<Box<Custom>>,
+}
+
+/// A resource that is held: a built-in one, which lives as long as the process, or a custom one, which lives as long as
+/// somebody holds it. A copy costs nothing, or a count.
+#[derive(Clone)]
+pub struct ResourceRef(Held);
+
+#[derive(Clone)]
+enum Held {
+    BuiltIn(&'static Resource),
+    Custom(Arc<Resource>),
+}
+
+impl Deref for ResourceRef {
+    type Target = Resource;
+
+    fn deref(&self) -> &Resource {
+        match &self.0 {
+            Held::BuiltIn(resource) => resource,
+            Held::Custom(resource) => resource,
+        }
+    }
+}
+
+impl std::fmt::Debug for ResourceRef {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} {}", self.api_version(), self.plural)
+    }
+}
+
+impl From<&'static Resource> for ResourceRef {
+    fn from(resource: &'static Resource) -> Self {
+        ResourceRef(Held::BuiltIn(resource))
+    }
+}
+
+impl From<Arc<Resource>> for ResourceRef {
+    fn from(resource: Arc<Resource>) -> Self {
+        ResourceRef(Held::Custom(resource))
+    }
+}
+
+impl ResourceRef {
+    /// The position of a built-in resource in [`all`]; `None` for a custom one.
+    pub fn built_in(&self) -> Option<usize> {
+        match self.0 {
+            Held::BuiltIn(resource) => all().element_offset(resource),
+            Held::Custom(_) => None,
+        }
+    }
+}
+
+/// A subresource that is held, with its resource.
+#[derive(Clone)]
+pub struct SubresourceRef {
+    resource: ResourceRef,
+    index: usize,
+}
+
+impl SubresourceRef {
+    /// The subresource of that name.
+    pub fn find(resource: &ResourceRef, name: &str) -> Option<Self> {
+        let index = resource.subresources.iter().position(|sub| sub.name == name)?;
+        let resource = resource.clone();
+        Some(SubresourceRef { resource, index })
+    }
+
+    /// Its position among those of its resource.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+}
+
+impl Deref for SubresourceRef {
+    type Target = Subresource;
+
+    fn deref(&self) -> &Subresource {
+        // It was found there, and a resource does not change.
+        &self.resource.subresources[self.index]
+    }
+}
+
+impl std::fmt::Debug for SubresourceRef {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{:?}/{}", self.resource, self.name)
+    }
 }
 
 /// What writes of a kind follow.
@@ -77,11 +170,11 @@ pub struct Subresource {
     /// Name after the slash.
     pub name: &'static str,
     /// Kind that it takes and answers.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Group of that kind, `""` for the core group (already resolved when discovery leaves it out).
-    pub group: &'static str,
+    pub group: Cow<'static, str>,
     /// Version of that kind (already resolved when discovery leaves it out).
-    pub version: &'static str,
+    pub version: Cow<'static, str>,
     /// Whether discovery names group and version of the kind, because they are not those of the resource.
     pub foreign: bool,
     /// Verbs, sorted.
@@ -92,13 +185,13 @@ pub struct Subresource {
 #[derive(Debug)]
 pub struct Column {
     /// Title, e.g. `Name`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// OpenAPI type: `string`, `integer`, `number`, `boolean`, `date`.
-    pub column_type: &'static str,
+    pub column_type: Cow<'static, str>,
     /// OpenAPI format, `name` marks the primary column, often `""`.
-    pub format: &'static str,
+    pub format: Cow<'static, str>,
     /// Text for people.
-    pub description: &'static str,
+    pub description: Cow<'static, str>,
     /// 0 is always shown, above 0 only in wide views.
     pub priority: i32,
 }
@@ -125,7 +218,7 @@ impl Resource {
     /// `group/version`, or the version alone for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
-            self.version.to_owned()
+            self.version.clone().into_owned()
         } else {
             format!("{}/{}", self.group, self.version)
         }
@@ -134,7 +227,7 @@ impl Resource {
     /// Plural with the group, as Status messages and RBAC name it: `pods`, `deployments.apps`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() {
-            self.plural.to_owned()
+            self.plural.clone().into_owned()
         } else {
             format!("{}.{}", self.plural, self.group)
         }
@@ -146,14 +239,17 @@ impl Resource {
     }
 
     /// The subresource of that name.
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// The resource whose shape is stored for this one; itself except for `events.k8s.io` Events and `autoscaling/v1`
-    /// autoscalers. `None` when objects are not stored.
-    pub fn stored_shape(&self) -> Option<&'static Resource> {
-        stored(self.storage)
+    /// The resource whose shape is stored for this one; itself except for `events.k8s.io` Events, `autoscaling/v1`
+    /// autoscalers, and versions of custom resources that are not the stored one. `None` when objects are not stored.
+    pub fn stored_shape(&self) -> Option<&Resource> {
+        match &self.custom {
+            None => stored(&self.storage),
+            Some(custom) => Some(custom.stored.as_deref().unwrap_or(self)),
+        }
     }
 
     /// Key in the store: `namespace/name`, or the name of a cluster-scoped object.
@@ -174,10 +270,10 @@ fn load() -> &'static [Resource] {
         let [group, version, plural, singular, kind] = [row[0], row[1], row[2], row[3], row[4]];
         let stored = !row[11].is_empty();
         let storage = match STORED_AS.iter().find(|(g, p, _)| *g == group && *p == plural) {
-            Some((_, _, storage)) => storage,
-            None if !stored => "",
-            None if group.is_empty() => plural,
-            None => leak_text(format!("{plural}.{group}")),
+            Some((_, _, storage)) => Cow::Borrowed(*storage),
+            None if !stored => Cow::Borrowed(""),
+            None if group.is_empty() => Cow::Borrowed(plural),
+            None => Cow::Owned(format!("{plural}.{group}")),
         };
         let prefix = format!("{plural}/");
         let subresources = rows()
@@ -185,19 +281,19 @@ fn load() -> &'static [Resource] {
             .filter_map(|sub| Some((sub[2].strip_prefix(&prefix)?, sub)))
             .map(|(name, sub)| Subresource {
                 name,
-                kind: sub[4],
-                group: if sub[6].is_empty() { group } else { sub[5] },
-                version: if sub[6].is_empty() { version } else { sub[6] },
+                kind: sub[4].into(),
+                group: if sub[6].is_empty() { group } else { sub[5] }.into(),
+                version: if sub[6].is_empty() { version } else { sub[6] }.into(),
                 foreign: !sub[6].is_empty(),
-                verbs: list(sub[10]),
+                verbs: leak(words(sub[10])),
             });
         let columns = self::rows(include_str!("facts/columns.tsv"))
             .filter(|column| column[0] == group && column[1] == version && column[2] == kind)
             .map(|column| Column {
-                name: column[4],
-                column_type: column[5],
-                format: column[6],
-                description: "",
+                name: column[4].into(),
+                column_type: column[5].into(),
+                format: column[6].into(),
+                description: "".into(),
                 priority: column[7].parse().unwrap_or(0),
             });
         let labels = || {
@@ -205,28 +301,31 @@ fn load() -> &'static [Resource] {
                 .filter(move |field| field[0] == group && field[1] == version && field[2] == kind)
                 .map(|field| field[3])
         };
+        let fields = labels().filter(|label| !label.starts_with("metadata."));
+        let deprecation = match (group, plural) {
+            ("", "endpoints") => "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+            ("", "componentstatuses") => "v1 ComponentStatus is deprecated in v1.19+",
+            _ => "",
+        };
         Resource {
-            group,
-            version,
-            plural,
-            singular,
-            kind,
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            singular: singular.into(),
+            kind: kind.into(),
             namespaced: row[7] == "yes",
-            short_names: list(row[8]),
-            categories: list(row[9]),
-            verbs: list(row[10]),
+            short_names: words(row[8]).map(Cow::Borrowed).collect(),
+            categories: words(row[9]).map(Cow::Borrowed).collect(),
+            verbs: leak(words(row[10])),
+            strategy: strategy(&storage),
             storage,
-            storage_version_hash: row[11],
-            subresources: leak(subresources),
-            columns: leak(columns),
-            fields: leak(labels().filter(|label| !label.starts_with("metadata."))),
-            deprecation: match (group, plural) {
-                ("", "endpoints") => "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-                ("", "componentstatuses") => "v1 ComponentStatus is deprecated in v1.19+",
-                _ => "",
-            },
-            strategy: strategy(storage),
+            storage_version_hash: row[11].into(),
+            subresources: subresources.collect(),
+            columns: columns.collect(),
+            fields: fields.map(Cow::Borrowed).collect(),
+            deprecation: deprecation.into(),
             namespace_selectable: labels().any(|label| label == "metadata.namespace"),
+            custom: None,
         }
     });
     leak(resources)
@@ -254,17 +353,13 @@ pub(super) fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str
     table.lines().skip(1).map(|line| line.split('\t').collect())
 }
 
-fn list(cell: &'static str) -> &'static [&'static str] {
-    leak(cell.split(',').filter(|word| !word.is_empty()))
+fn words(cell: &'static str) -> impl Iterator<Item = &'static str> {
+    cell.split(',').filter(|word| !word.is_empty())
 }
 
 /// The declarations live as long as the process; they are made once.
 fn leak<T>(items: impl Iterator<Item = T>) -> &'static [T] {
     Box::leak(items.collect::<Vec<_>>().into_boxed_slice())
-}
-
-fn leak_text(text: String) -> &'static str {
-    Box::leak(text.into_boxed_str())
 }
 
 #[cfg(test)]
@@ -295,7 +390,7 @@ mod tests {
         let mut strategies: Vec<&str> = rows(include_str!("facts/strategies.tsv")).map(|row| row[0]).collect();
         let mut storages: Vec<&str> = all()
             .iter()
-            .map(|r| r.storage)
+            .map(|r| &*r.storage)
             .filter(|name| !name.is_empty())
             .collect();
         strategies.sort_unstable();
@@ -319,7 +414,7 @@ mod tests {
         let pods = find("", "v1", "pods").unwrap();
         let eviction = pods.subresource("eviction").unwrap();
         assert_eq!(
-            (eviction.group, eviction.version, eviction.kind),
+            (&*eviction.group, &*eviction.version, &*eviction.kind),
             ("policy", "v1", "Eviction")
         );
         assert!(eviction.foreign);
@@ -328,7 +423,7 @@ mod tests {
             .subresource("status")
             .unwrap();
         assert_eq!(
-            (status.group, status.version, status.kind),
+            (&*status.group, &*status.version, &*status.kind),
             ("apps", "v1", "Deployment")
         );
         assert_eq!(status.verbs, ["get", "patch", "update"]);

@@ -45,7 +45,7 @@ const ORPHAN: &str = "orphan";
 ///
 /// The caller writes [`Deletion::Mark`] under the precondition that `old` has not changed meanwhile.
 pub fn prepare_delete(
-    resource: &'static Resource,
+    resource: &Resource,
     old: &Value,
     request: &DeleteRequest,
     context: &Context<'_>,
@@ -103,7 +103,7 @@ pub fn is_gone(resource: &Resource, object: &Value) -> bool {
 /// Objects that the API server itself relies on.
 fn forbidden(resource: &Resource, object: &Value) -> Result<(), Refusal> {
     let name = text(object, "/metadata/name");
-    let why = match resource.storage {
+    let why = match &*resource.storage {
         "priorityclasses.scheduling.k8s.io" if name.starts_with("system-") => {
             "this is a system priority class and cannot be deleted"
         }
@@ -202,7 +202,7 @@ fn bump_generation(object: &mut Value, old: &Value) -> Result<(), Refusal> {
 fn finalizers<'a>(resource: &Resource, old: &'a Value, request: &DeleteRequest) -> Vec<&'a str> {
     let before = texts(old, "/metadata/finalizers");
     // Jobs and replication controllers of before garbage collection left their Pods behind, and still do.
-    let orphans_by_default = matches!(resource.storage, "jobs.batch" | "replicationcontrollers");
+    let orphans_by_default = matches!(&*resource.storage, "jobs.batch" | "replicationcontrollers");
     let asked = match request.propagation {
         // What an object says itself weighs more than the kind's default.
         None if before.contains(&ORPHAN) || before.contains(&FOREGROUND) => return before,

@@ -107,7 +107,7 @@ pub fn archive(resource: &str, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
 pub fn layout(resource: &str) -> u32 {
     static LAYOUTS: OnceLock<HashMap<&'static str, u32>> = OnceLock::new();
     let layouts = LAYOUTS.get_or_init(|| {
-        let stored = super::all().iter().map(|resource| resource.storage);
+        let stored = super::all().iter().map(|resource| &*resource.storage);
         stored.map(|storage| (storage, hash_of_layout(storage))).collect()
     });
     let known = layouts.get(resource).copied();
@@ -121,7 +121,7 @@ fn hash_of_layout(resource: &str) -> u32 {
     hash.update(RULES);
     for column in super::stored(resource)
         .into_iter()
-        .flat_map(|resource| resource.columns)
+        .flat_map(|resource| &resource.columns)
     {
         hash.update(column.name.as_bytes());
         hash.update(b"\0");
@@ -147,7 +147,7 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
         .filter_map(|(name, value)| Some(pair(name, value.as_str()?)))
         .collect();
     labels.sort_by(|a, b| a.name.cmp(&b.name));
-    let fields = resource.map_or(&[][..], |resource| resource.fields);
+    let fields = resource.map_or(&[][..], |resource| &resource.fields);
     let mut fields: Vec<Pair> = fields
         .iter()
         .filter_map(|field| Some(pair(field, &kind::field_value(resource?, object, field))))
@@ -156,7 +156,7 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
     let owners = lookup::list(object, "/metadata/ownerReferences").iter();
     let (row, holes) = table::row(&kind::cells(resource, object));
     Sidecar {
-        layout: resource.map_or(0, |resource| layout(resource.storage)),
+        layout: resource.map_or(0, |resource| layout(&resource.storage)),
         metadata_start: spans.metadata_start as u32,
         splice: spans.splice as u32,
         metadata_tail: spans.metadata_tail as u32,

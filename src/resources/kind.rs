@@ -221,7 +221,7 @@ pub(super) fn of(storage: &str) -> &'static Kind {
 pub fn cells(resource: Option<&Resource>, object: &Value) -> Vec<Cell> {
     let mut row = Row::new(object);
     match resource {
-        Some(resource) => (of(resource.storage).cells)(&mut row),
+        Some(resource) => (of(&resource.storage).cells)(&mut row),
         None => name_and_age(&mut row),
     }
     row.finish()
@@ -229,7 +229,7 @@ pub fn cells(resource: Option<&Resource>, object: &Value) -> Vec<Cell> {
 
 /// The selectable fields of an object in its stored shape, with Go's zero value where one is absent.
 pub(super) fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
-    match (resource.storage, field) {
+    match (&*resource.storage, field) {
         // A Pod on the host's network is selected by `true` and `false`, whether or not the field is written.
         ("pods", "spec.hostNetwork") | ("nodes", "spec.unschedulable") => {
             lookup::boolean(object, &pointer(field)).unwrap_or(false).to_string()

@@ -16,6 +16,7 @@ mod cell;
 mod convert;
 mod core;
 mod cron;
+pub mod custom;
 mod declaration;
 mod deletion;
 pub mod duration;
@@ -53,7 +54,9 @@ pub use bootstrap::{bootstrap, own_endpoints};
 pub use canonical::canonicalize;
 pub use cell::Cell;
 pub use convert::{from_stored, has_other_shape, to_stored};
-pub use declaration::{Column, NameRule, Resource, Strategy, Subresource, all, find, stored};
+pub use declaration::{
+    Column, NameRule, Resource, ResourceRef, Strategy, Subresource, SubresourceRef, all, find, stored,
+};
 pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete};
 pub use encode::{EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};

@@ -1,5 +1,7 @@
 //! The `scale` subresource: `autoscaling/v1` Scale of workloads.
 
+use std::borrow::Cow;
+
 use crate::tree::{Value, json};
 
 use super::cell::Cell;
@@ -17,10 +19,10 @@ pub const COLUMNS: &[Column] = &[
 
 const fn column(name: &'static str, column_type: &'static str, format: &'static str) -> Column {
     Column {
-        name,
-        column_type,
-        format,
-        description: "",
+        name: Cow::Borrowed(name),
+        column_type: Cow::Borrowed(column_type),
+        format: Cow::Borrowed(format),
+        description: Cow::Borrowed(""),
         priority: 0,
     }
 }

@@ -18,7 +18,7 @@ pub struct Context<'a> {
     /// Name in the request's URL (`None` on create).
     pub name: Option<&'a str>,
     /// As which resource the object is written; `None`: as the stored one. Some rules hold in one of two versions only.
-    pub asked: Option<&'static Resource>,
+    pub asked: Option<&'a Resource>,
 }
 
 impl Context<'_> {
@@ -38,24 +38,20 @@ pub(super) fn time_text(seconds: i64) -> String {
 ///
 /// `object` is in the stored shape of `resource` (see [`Resource::stored_shape`]). `kind` and `apiVersion` are neither
 /// needed nor changed.
-pub fn prepare_create(
-    resource: &'static Resource,
-    object: &mut Value,
-    context: &Context<'_>,
-) -> Result<Vec<String>, Refusal> {
+pub fn prepare_create(resource: &Resource, object: &mut Value, context: &Context<'_>) -> Result<Vec<String>, Refusal> {
     prepare_create_with(resource, object, context, |_| {})
 }
 
 /// [`prepare_create`], with a look at the object when it has its defaults and nothing else of the server's own: that is
 /// what field managers are judged by.
 pub fn prepare_create_with(
-    resource: &'static Resource,
+    resource: &Resource,
     object: &mut Value,
     context: &Context<'_>,
     defaulted: impl FnOnce(&mut Value),
 ) -> Result<Vec<String>, Refusal> {
     check_namespace(resource, object, context)?;
-    let kind = kind::of(resource.storage);
+    let kind = kind::of(&resource.storage);
     if resource.strategy.resets_status {
         remove(object, "status");
     }
@@ -108,7 +104,7 @@ pub fn prepare_create_with(
 /// `old`, so that `old == new` afterwards tells whether anything changed (`managedFields` aside). Whether the version
 /// that the client sent matches is for the caller to check before.
 pub fn prepare_update(
-    resource: &'static Resource,
+    resource: &Resource,
     subresource: Option<&str>,
     old: &Value,
     new: &mut Value,
@@ -119,7 +115,7 @@ pub fn prepare_update(
 
 /// [`prepare_update`], with a look at the new object as in [`prepare_create_with`].
 pub fn prepare_update_with(
-    resource: &'static Resource,
+    resource: &Resource,
     subresource: Option<&str>,
     old: &Value,
     new: &mut Value,
@@ -127,7 +123,7 @@ pub fn prepare_update_with(
     defaulted: impl FnOnce(&mut Value),
 ) -> Result<Vec<String>, Refusal> {
     check_namespace(resource, new, context)?;
-    let kind = kind::of(resource.storage);
+    let kind = kind::of(&resource.storage);
     let metadata = metadata_of(new)?;
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or("");
     let old_name = text(old, "/metadata/name");

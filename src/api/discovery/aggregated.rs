@@ -1,11 +1,12 @@
 //! Aggregated discovery (KEP-3352): everything in one document per API root.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
 use super::{Document, groups_in_order};
-use crate::resources::{self, Resource};
+use crate::resources::{self, Resource, ResourceRef};
 
 /// Versions of `apidiscovery.k8s.io`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,77 +33,78 @@ impl Version {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct List {
+struct List<'a> {
     kind: &'static str,
     api_version: &'static str,
     metadata: Empty,
-    items: Vec<Group>,
+    items: Vec<Group<'a>>,
 }
 
 #[derive(Serialize)]
 struct Empty {}
 
 #[derive(Serialize)]
-struct Group {
-    metadata: Name,
-    versions: Vec<GroupVersion>,
+struct Group<'a> {
+    metadata: Name<'a>,
+    versions: Vec<GroupVersion<'a>>,
 }
 
 #[derive(Serialize)]
-struct Name {
+struct Name<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'static str,
+    name: &'a str,
 }
 
 #[derive(Serialize)]
-struct GroupVersion {
-    version: &'static str,
-    resources: Vec<ApiResource>,
+struct GroupVersion<'a> {
+    version: &'a str,
+    resources: Vec<ApiResource<'a>>,
     freshness: &'static str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ApiResource {
+struct ApiResource<'a> {
     #[serde(rename = "resource")]
-    name: &'static str,
-    response_kind: Kind,
+    name: &'a str,
+    response_kind: Kind<'a>,
     scope: &'static str,
-    singular_resource: &'static str,
+    singular_resource: &'a str,
     verbs: &'static [&'static str],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    short_names: &'static [&'static str],
+    short_names: &'a [Cow<'static, str>],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    categories: &'static [&'static str],
+    categories: &'a [Cow<'static, str>],
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    subresources: Vec<ApiSubresource>,
+    subresources: Vec<ApiSubresource<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ApiSubresource {
+struct ApiSubresource<'a> {
     #[serde(rename = "subresource")]
     name: &'static str,
-    response_kind: Kind,
+    response_kind: Kind<'a>,
     verbs: &'static [&'static str],
 }
 
 #[derive(Serialize)]
-struct Kind {
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
+struct Kind<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
 }
 
 /// The document at `/api`.
 pub(super) fn core(version: Version) -> &'static Document {
     static DOCUMENTS: [OnceLock<Document>; 2] = [OnceLock::new(), OnceLock::new()];
     DOCUMENTS[version as usize].get_or_init(|| {
-        let listed: Vec<&'static Resource> = resources::all()
+        let listed: Vec<ResourceRef> = resources::all()
             .iter()
             .filter(|resource| resource.group.is_empty())
+            .map(ResourceRef::from)
             .collect();
-        list(version, vec![group("", &[("v1", listed)])])
+        list(version, vec![group("", &[("v1".into(), listed)])])
     })
 }
 
@@ -120,7 +122,7 @@ pub(super) fn named(version: Version) -> &'static Document {
     })
 }
 
-fn list(version: Version, items: Vec<Group>) -> Document {
+fn list(version: Version, items: Vec<Group<'_>>) -> Document {
     let list = List {
         kind: "APIGroupDiscoveryList",
         api_version: version.api_version(),
@@ -132,7 +134,7 @@ fn list(version: Version, items: Vec<Group>) -> Document {
     Document::new(json)
 }
 
-fn group(name: &'static str, versions: &[(&'static str, Vec<&'static Resource>)]) -> Group {
+fn group<'a>(name: &'a str, versions: &'a [super::Version]) -> Group<'a> {
     let versions = versions.iter().map(|(version, listed)| GroupVersion {
         version,
         resources: listed.iter().map(|resource| described(resource)).collect(),
@@ -144,29 +146,29 @@ fn group(name: &'static str, versions: &[(&'static str, Vec<&'static Resource>)]
     }
 }
 
-fn described(resource: &Resource) -> ApiResource {
+fn described(resource: &Resource) -> ApiResource<'_> {
     let subresources = resource.subresources.iter().map(|sub| ApiSubresource {
         name: sub.name,
         response_kind: Kind {
-            group: if sub.foreign { sub.group } else { "" },
-            version: if sub.foreign { sub.version } else { "" },
-            kind: sub.kind,
+            group: if sub.foreign { &sub.group } else { "" },
+            version: if sub.foreign { &sub.version } else { "" },
+            kind: &sub.kind,
         },
         verbs: sub.verbs,
     });
     ApiResource {
-        name: resource.plural,
+        name: &resource.plural,
         // Upstream leaves group and version of a resource's own kind empty.
         response_kind: Kind {
             group: "",
             version: "",
-            kind: resource.kind,
+            kind: &resource.kind,
         },
         scope: if resource.namespaced { "Namespaced" } else { "Cluster" },
-        singular_resource: resource.singular,
+        singular_resource: &resource.singular,
         verbs: resource.verbs,
-        short_names: resource.short_names,
-        categories: resource.categories,
+        short_names: &resource.short_names,
+        categories: &resource.categories,
         subresources: subresources.collect(),
     }
 }

@@ -1,49 +1,50 @@
 //! The legacy discovery documents: APIVersions, APIGroupList, APIGroup, APIResourceList.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
 use super::{Document, groups_in_order};
-use crate::resources::{self, Resource};
+use crate::resources;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Group {
+struct Group<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     api_version: Option<&'static str>,
-    name: &'static str,
-    versions: Vec<GroupVersion>,
-    preferred_version: GroupVersion,
+    name: &'a str,
+    versions: Vec<GroupVersion<'a>>,
+    preferred_version: GroupVersion<'a>,
 }
 
 #[derive(Serialize, Clone)]
 #[serde(rename_all = "camelCase")]
-struct GroupVersion {
+struct GroupVersion<'a> {
     group_version: String,
-    version: &'static str,
+    version: &'a str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ApiResource {
+struct ApiResource<'a> {
     name: String,
-    singular_name: &'static str,
+    singular_name: &'a str,
     namespaced: bool,
     #[serde(skip_serializing_if = "str::is_empty")]
-    group: &'static str,
+    group: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    version: &'static str,
-    kind: &'static str,
+    version: &'a str,
+    kind: &'a str,
     verbs: &'static [&'static str],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    short_names: &'static [&'static str],
+    short_names: &'a [Cow<'static, str>],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    categories: &'static [&'static str],
+    categories: &'a [Cow<'static, str>],
     #[serde(skip_serializing_if = "str::is_empty")]
-    storage_version_hash: &'static str,
+    storage_version_hash: &'a str,
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -102,7 +103,7 @@ pub(super) fn versions() -> &'static Document {
     })
 }
 
-fn group_of(name: &'static str, versions: &[(&'static str, Vec<&'static Resource>)], alone: bool) -> Group {
+fn group_of<'a>(name: &'a str, versions: &'a [super::Version], alone: bool) -> Group<'a> {
     let versions: Vec<GroupVersion> = versions
         .iter()
         .map(|(version, _)| GroupVersion {
@@ -124,12 +125,13 @@ pub(super) fn groups() -> &'static Document {
     GROUPS.get_or_init(|| {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct List {
+        struct List<'a> {
             kind: &'static str,
             api_version: &'static str,
-            groups: Vec<Group>,
+            groups: Vec<Group<'a>>,
         }
-        let groups = groups_in_order()
+        let groups = groups_in_order();
+        let groups = groups
             .iter()
             .map(|(name, versions)| group_of(name, versions, false))
             .collect();
@@ -150,12 +152,12 @@ pub(super) fn group(name: &str) -> Vec<u8> {
 pub(super) fn resources(group: &str, version: &str) -> Vec<u8> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct List {
+    struct List<'a> {
         kind: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         api_version: Option<&'static str>,
         group_version: String,
-        resources: Vec<ApiResource>,
+        resources: Vec<ApiResource<'a>>,
     }
     let mut listed = Vec::new();
     for resource in resources::all()
@@ -163,24 +165,24 @@ pub(super) fn resources(group: &str, version: &str) -> Vec<u8> {
         .filter(|r| r.group == group && r.version == version)
     {
         listed.push(ApiResource {
-            name: resource.plural.to_owned(),
-            singular_name: resource.singular,
+            name: resource.plural.clone().into_owned(),
+            singular_name: &resource.singular,
             namespaced: resource.namespaced,
             group: "",
             version: "",
-            kind: resource.kind,
+            kind: &resource.kind,
             verbs: resource.verbs,
-            short_names: resource.short_names,
-            categories: resource.categories,
-            storage_version_hash: resource.storage_version_hash,
+            short_names: &resource.short_names,
+            categories: &resource.categories,
+            storage_version_hash: &resource.storage_version_hash,
         });
         listed.extend(resource.subresources.iter().map(|sub| ApiResource {
-            name: format!("{}/{}", resource.plural, sub.name),
+            name: format!("{}/{}", &resource.plural, sub.name),
             singular_name: "",
             namespaced: resource.namespaced,
-            group: if sub.foreign { sub.group } else { "" },
-            version: if sub.foreign { sub.version } else { "" },
-            kind: sub.kind,
+            group: if sub.foreign { &sub.group } else { "" },
+            version: if sub.foreign { &sub.version } else { "" },
+            kind: &sub.kind,
             verbs: sub.verbs,
             short_names: &[],
             categories: &[],

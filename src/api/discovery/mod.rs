@@ -12,7 +12,7 @@ use super::body::{Body, Response};
 use super::negotiate::{Clause, clauses, not_acceptable};
 use super::router::json;
 use super::status::Status;
-use crate::resources::{self, Resource};
+use crate::resources::{self, ResourceRef};
 
 /// A document that is made once.
 #[derive(Debug)]
@@ -38,25 +38,25 @@ impl Document {
 }
 
 /// A version with its resources.
-type Version = (&'static str, Vec<&'static Resource>);
+type Version = (String, Vec<ResourceRef>);
 /// A group with its versions.
-type Group = (&'static str, Vec<Version>);
+type Group = (String, Vec<Version>);
 
 /// Groups in discovery order with their resources by version; the preferred version comes first. The core group is not
 /// among them.
 fn groups_in_order() -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for resource in resources::all().iter().filter(|resource| !resource.group.is_empty()) {
-        let group = find_or_push(&mut groups, resource.group);
-        let version = find_or_push(group, resource.version);
-        version.push(resource);
+        let group = find_or_push(&mut groups, &resource.group);
+        let version = find_or_push(group, &resource.version);
+        version.push(resource.into());
     }
     groups
 }
 
-fn find_or_push<'a, T: Default>(list: &'a mut Vec<(&'static str, T)>, name: &'static str) -> &'a mut T {
+fn find_or_push<'a, T: Default>(list: &'a mut Vec<(String, T)>, name: &str) -> &'a mut T {
     let place = list.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
-        list.push((name, T::default()));
+        list.push((name.to_owned(), T::default()));
         list.len() - 1
     });
     &mut list[place].1

@@ -109,7 +109,7 @@ pub(super) fn class(asked: &Asked<'_>) -> Class {
     };
     let is_lease = |resource: &Resource| resource.group == "coordination.k8s.io" && resource.plural == "leases";
     let is_core =
-        |resource: &Resource, plurals: &[&str]| resource.group.is_empty() && plurals.contains(&resource.plural);
+        |resource: &Resource, plurals: &[&str]| resource.group.is_empty() && plurals.contains(&&*resource.plural);
     let elects = |verb: Verb| matches!(verb, Verb::Get | Verb::Create | Verb::Update);
     if user.is_anonymous() {
         return Class::CatchAll;

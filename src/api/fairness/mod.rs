@@ -103,7 +103,7 @@ impl<'a> Entrant<'a> {
 
     /// As for [`Self::resource`].
     pub(super) fn of(info: &'a RequestInfo) -> Self {
-        Self::resource(&info.user, info.resource, info.verb)
+        Self::resource(&info.user, &info.resource, info.verb)
     }
 
     fn new(user: &'a User, resource: Option<(&Resource, Verb)>, kind: Kind) -> Self {

@@ -39,7 +39,7 @@ fn requirement(resource: &Resource, field: &str, is: bool, value: String) -> Res
         }
         _ => {}
     }
-    if !resource.fields.contains(&field) {
+    if !resource.fields.iter().any(|known| known == field) {
         return Err(unsupported(resource, field));
     }
     let name = stored_name(resource, field);

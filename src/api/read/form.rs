@@ -13,7 +13,7 @@ use crate::api::converted::{self, Conversion};
 use crate::api::negotiate::{MetaVersion, Shape};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
-use crate::resources::{self, Resource};
+use crate::resources::{self, Resource, ResourceRef};
 use crate::store::{Damaged, MENDED_BY, Object, ShelvedRun};
 
 use super::quote::quoted;
@@ -67,7 +67,7 @@ const READY_LEN_MAX: usize = 48 * 1024;
 /// Writes objects of one resource in one form.
 #[derive(Debug, Clone)]
 pub(super) struct Form {
-    pub(super) resource: &'static Resource,
+    pub(super) resource: ResourceRef,
     pub(super) what: What,
     /// `{"kind":…,"apiVersion":…,`
     head: String,
@@ -89,7 +89,7 @@ impl What {
             Shape::Table(version) => Ok(What::Row(version, include(info)?)),
             Shape::PartialList(_) => Err(Status::not_acceptable(format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-                go_type(info.resource)
+                go_type(&info.resource)
             ))),
         }
     }
@@ -101,7 +101,7 @@ impl Form {
     /// # Errors
     /// 400 for an unknown `includeObject`, 406 for a list form.
     pub(super) fn of_one(info: &RequestInfo) -> Result<Self, Status> {
-        Ok(Self::new(info.resource, What::of_one(info)?))
+        Ok(Self::new(&info.resource, What::of_one(info)?))
     }
 
     /// The form of the items of a list.
@@ -116,22 +116,22 @@ impl Form {
             Shape::Partial(_) => {
                 return Err(Status::not_acceptable(format!(
                     "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
-                    go_type(info.resource)
+                    go_type(&info.resource)
                 )));
             }
         };
-        Ok(Self::new(info.resource, what))
+        Ok(Self::new(&info.resource, what))
     }
 
-    fn new(resource: &'static Resource, what: What) -> Self {
+    fn new(resource: &ResourceRef, what: What) -> Self {
         let version = resource.api_version();
         Self {
-            resource,
+            resource: resource.clone(),
             what,
-            head: format!(r#"{{"kind":"{}","apiVersion":"{version}","#, resource.kind),
+            head: format!(r#"{{"kind":"{}","apiVersion":"{version}","#, &resource.kind),
             conversion: converted::conversion(resource),
             layout: if let What::Row(..) = what {
-                resources::layout(resource.storage)
+                resources::layout(&resource.storage)
             } else {
                 0
             },
@@ -250,7 +250,7 @@ impl Form {
         out: &mut Chunks,
     ) -> Result<(), BodyError> {
         let (head, skip) = head.map_or((&b""[..], 0), |head| (head, 1));
-        if let Some(conversion) = self.conversion {
+        if let Some(conversion) = &self.conversion {
             let (before, behind) = object.json_around_revision()?;
             let stored = [before, digits(revision).as_bytes(), behind].concat();
             let json = converted::convert(conversion, &stored)?;
@@ -291,7 +291,7 @@ impl Form {
             write_row(sidecar, revision, now_s, out);
             return Ok(());
         }
-        let renewed = converted::renewed_sidecar(self.resource, object.json()?)?;
+        let renewed = converted::renewed_sidecar(&self.resource, object.json()?)?;
         let sidecar = sidecar::access(&renewed).map_err(|error| BodyError::Other(error.to_string()))?;
         write_row(sidecar, revision, now_s, out);
         Ok(())
@@ -379,5 +379,5 @@ fn go_type(resource: &Resource) -> String {
         None | Some("" | "events") => "core",
         Some(package) => package,
     };
-    format!("*{package}.{}", resource.kind)
+    format!("*{package}.{}", &resource.kind)
 }

@@ -19,11 +19,11 @@ pub async fn get(reader: &Reader, info: &RequestInfo) -> Result<Response, Status
     let version = state::version(&info.query.get("resourceVersion").unwrap_or_default())?;
     let form = Form::of_one(info)?;
     let view = state::not_older_than(reader, version).await?;
-    match view.get(info.resource.storage, &info.key()) {
+    match view.get(&info.resource.storage, &info.key()) {
         Ok(Some(object)) => one(&form, StatusCode::OK, &object),
         Ok(None) => {
             let name = info.name.as_deref().unwrap_or_default();
-            Err(Status::not_found(info.resource.group, info.resource.plural, name))
+            Err(Status::not_found(&info.resource.group, &info.resource.plural, name))
         }
         Err(damaged) => Err(Status::damaged(damaged)),
     }
@@ -45,7 +45,7 @@ fn one(form: &Form, code: StatusCode, object: &Object) -> Result<Response, Statu
             head.push_str(r#","metadata":{"resourceVersion":""#);
             head.push_str(flatkube_format::sidecar::digits(object.revision()).as_str());
             head.push_str("\"}");
-            table::column_definitions(form.resource.columns, &mut head);
+            table::column_definitions(&form.resource.columns, &mut head);
             head.push_str(r#","rows":["#);
             out.copy(head.as_bytes());
             form.write(object, now_s(), &mut out).map(|()| out.copy(b"]}\n"))

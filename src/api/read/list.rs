@@ -47,7 +47,7 @@ const RUNS_KEPT_MAX: usize = 512;
 /// # Errors
 /// 400, 406 and 422 for options; 410 for revisions and tokens that are too old, 504 for those of the future.
 pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Status> {
-    let options = ListOptions::parse(&info.query, info.resource, info.name.as_deref(), false)?;
+    let options = ListOptions::parse(&info.query, &info.resource, info.name.as_deref(), false)?;
     let form = Form::of_items(info)?;
     let begun = reader.notice.begin();
     let start = start(reader, info, &options).await?;
@@ -60,7 +60,7 @@ pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Statu
 /// # Errors
 /// As [`list`].
 pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Response, Vec<String>), Status> {
-    let options = ListOptions::parse(&info.query, info.resource, info.name.as_deref(), false)?;
+    let options = ListOptions::parse(&info.query, &info.resource, info.name.as_deref(), false)?;
     let form = Form::of_items(info)?;
     let begun = reader.notice.begin();
     let start = start(reader, info, &options).await?;
@@ -108,7 +108,7 @@ struct Start {
 /// Which state is shown follows the table "Semantics for get and list" of the Kubernetes API concepts.
 async fn start(reader: &Reader, info: &RequestInfo, options: &ListOptions) -> Result<Start, Status> {
     let version = state::version_of_list(&options.resource_version)?;
-    let resource = info.resource.storage;
+    let resource = &*info.resource.storage;
     if let Some(token) = &options.continue_token {
         if version.is_some_and(|version| version != 0) {
             return Err(Status::bad_request(
@@ -245,7 +245,7 @@ fn source(
     after: Option<&str>,
     run_max: usize,
 ) -> Result<Source, Damaged> {
-    let resource = info.resource;
+    let resource = &info.resource;
     let mut namespace = info.namespace.clone();
     let mut name = None;
     for requirement in &selection.requirements {
@@ -259,7 +259,7 @@ fn source(
     }
     if let Some(name) = name.filter(|_| after.is_none() && (namespace.is_some() || !resource.namespaced)) {
         let mut found = Source::new(None, run_max);
-        if let Some(object) = view.get(resource.storage, &resource.key(namespace.as_deref(), name))?
+        if let Some(object) = view.get(&resource.storage, &resource.key(namespace.as_deref(), name))?
             && selection.matches(&object)?
         {
             found.runs.push_back(Run::One(object));
@@ -270,7 +270,7 @@ fn source(
         namespace,
         after: after.map(str::to_owned),
     };
-    let listing = view.list(resource.storage, range, selection);
+    let listing = view.list(&resource.storage, range, selection);
     let listing = if run_max == SLICED_RUN {
         listing
     } else {
@@ -326,7 +326,7 @@ fn page(
             revision: Some(start.view.revision()),
             after: last.last_key().to_owned(),
         };
-        position.to_token(&reader.continue_key, info.resource.storage)
+        position.to_token(&reader.continue_key, &info.resource.storage)
     });
     let source = match kept {
         Some(runs) => Source {
@@ -377,7 +377,7 @@ impl ListBody {
             What::Item | What::Whole => write!(
                 head,
                 r#"{{"kind":"{}List","apiVersion":"{}""#,
-                form.resource.kind,
+                &form.resource.kind,
                 form.resource.api_version()
             ),
         };
@@ -395,7 +395,7 @@ impl ListBody {
         }
         head.push('}');
         if matches!(form.what, What::Row(..)) {
-            table::column_definitions(form.resource.columns, &mut head);
+            table::column_definitions(&form.resource.columns, &mut head);
             head.push_str(r#","rows":["#);
         } else {
             head.push_str(r#","items":["#);

@@ -18,13 +18,13 @@ pub(in crate::api) fn column_definitions(columns: &[Column], out: &mut String) {
             out.push(',');
         }
         out.push_str(r#"{"name":"#);
-        text(column.name, out);
+        text(&column.name, out);
         out.push_str(r#","type":"#);
-        text(column.column_type, out);
+        text(&column.column_type, out);
         out.push_str(r#","format":"#);
-        text(column.format, out);
+        text(&column.format, out);
         out.push_str(r#","description":"#);
-        text(column.description, out);
+        text(&column.description, out);
         // Writing to a String cannot fail.
         let _ = write!(out, r#","priority":{}}}"#, column.priority);
     }
@@ -55,7 +55,7 @@ mod tests {
     fn columns_are_told_with_all_their_properties() {
         let configmaps = crate::resources::find("", "v1", "configmaps").unwrap();
         let mut out = String::new();
-        column_definitions(configmaps.columns, &mut out);
+        column_definitions(&configmaps.columns, &mut out);
         assert!(
             out.starts_with(r#","columnDefinitions":[{"name":"Name","type":"string","format":"name","description":""#)
         );

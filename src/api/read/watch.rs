@@ -46,7 +46,7 @@ const START_TRIES: usize = 8;
 /// # Errors
 /// As for a list; a revision that is too old is told inside the stream, as upstream does.
 pub async fn watch(reader: &Reader, info: &RequestInfo) -> Result<Response, Status> {
-    let options = ListOptions::parse(&info.query, info.resource, info.name.as_deref(), true)?;
+    let options = ListOptions::parse(&info.query, &info.resource, info.name.as_deref(), true)?;
     if info.answer.format == Format::Yaml {
         return Err(Status::not_acceptable(
             "only the following media types are accepted: application/json;stream=watch, \
@@ -110,7 +110,7 @@ async fn begin(
     options: &ListOptions,
     version: Option<u64>,
 ) -> Result<Begin, Status> {
-    let resource = info.resource.storage;
+    let resource = &*info.resource.storage;
     let namespace = info.namespace.as_deref();
     let version = version.filter(|version| *version != 0);
     let follow = |after: u64| reader.store.follow(resource, namespace, after);
@@ -278,7 +278,7 @@ impl WatchBody {
         if std::mem::replace(&mut self.columns_sent, true) {
             head.push_str(r#","columnDefinitions":null"#);
         } else {
-            table::column_definitions(self.form.resource.columns, &mut head);
+            table::column_definitions(&self.form.resource.columns, &mut head);
         }
         head.push_str(r#","rows":["#);
         self.chunks.copy(head.as_bytes());
@@ -293,7 +293,7 @@ impl WatchBody {
         };
         let metadata = format!(r#"{{"resourceVersion":"{revision}"{annotations}}}"#);
         self.chunks.copy(br#"{"type":"BOOKMARK","object":"#);
-        let resource = self.form.resource;
+        let resource = &self.form.resource;
         match self.form.what {
             What::Row(version, _) => {
                 self.table_head(revision);
@@ -313,7 +313,7 @@ impl WatchBody {
             What::Item | What::Whole => {
                 let object = format!(
                     r#"{{"kind":"{}","apiVersion":"{}","metadata":{metadata}}}"#,
-                    resource.kind,
+                    &resource.kind,
                     resource.api_version()
                 );
                 self.chunks.copy(object.as_bytes());

@@ -86,7 +86,7 @@ pub(super) async fn bind(
     };
     let pods = resources::find("", "v1", "pods").ok_or_else(Status::method_not_allowed)?;
     let target = Target {
-        resource: pods,
+        resource: pods.into(),
         subresource: Some("binding"),
         namespace: info.namespace.clone(),
         name: name.clone(),

@@ -24,7 +24,7 @@ const CLAIM_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 pub(super) fn admit(view: &Arc<View>, shape: &Resource, new: &Value) -> Result<Vec<Fill>, Status> {
     let is_open = |field: &str| new["spec"][field].is_null();
     let annotation = |name: &str| !new["metadata"]["annotations"][name].is_null();
-    let (classes, mark, field) = match shape.storage {
+    let (classes, mark, field) = match &*shape.storage {
         "persistentvolumeclaims" if is_open("storageClassName") && !annotation(CLAIM_ANNOTATION) => (
             STORAGE_CLASSES,
             "storageclass.kubernetes.io/is-default-class",
@@ -42,8 +42,8 @@ pub(super) fn admit(view: &Arc<View>, shape: &Resource, new: &Value) -> Result<V
     if classes == INGRESS_CLASSES && defaults.len() > 1 {
         let why = format!("{} default IngressClasses were found, only 1 allowed", defaults.len());
         return Err(Status::forbidden(
-            shape.group,
-            shape.plural,
+            &shape.group,
+            &shape.plural,
             object::meta(new, "name"),
             &why,
         ));
@@ -76,7 +76,7 @@ pub(super) fn check_only_default(view: &Arc<View>, shape: &Resource, new: &Value
                 "PriorityClass {} is already marked as default. Only one default can exist",
                 object::meta(&class, "name")
             );
-            Err(Status::forbidden(shape.group, shape.plural, name, &why))
+            Err(Status::forbidden(&shape.group, &shape.plural, name, &why))
         }
         _ => Ok(()),
     }

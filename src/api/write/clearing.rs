@@ -16,7 +16,7 @@ use super::target::Target;
 use super::update::{self, Edited};
 use crate::api::Api;
 use crate::api::status::Status;
-use crate::resources::{self, Resource};
+use crate::resources::{self, ResourceRef};
 use crate::store::{Follower, Object, Range, Run, Selection};
 
 /// Deletions under way at a time.
@@ -117,18 +117,22 @@ async fn clear(api: &Arc<Api>, namespace: &str) -> Result<bool, Status> {
     let mut left = false;
     for resource in resources::all() {
         // Each kind once, in the shape that it is stored in.
-        let stored = resource
-            .stored_shape()
-            .is_some_and(|shape| std::ptr::eq(shape, resource));
+        let stored = !resource.storage.is_empty() && !resources::has_other_shape(resource);
         if stored && resource.namespaced {
-            left |= clear_kind(api, resource, namespace).await?;
+            left |= clear_kind(api, &resource.into(), namespace).await?;
         }
+    }
+    let custom = Arc::clone(&api.custom.served());
+    for resource in custom.all_stored().filter(|resource| resource.namespaced) {
+        left |= clear_kind(api, resource, namespace).await?;
     }
     if left {
         return Ok(false);
     }
     let target = Target {
-        resource: resources::find("", "v1", "namespaces").ok_or_else(Status::method_not_allowed)?,
+        resource: resources::find("", "v1", "namespaces")
+            .ok_or_else(Status::method_not_allowed)?
+            .into(),
         subresource: Some("finalize"),
         namespace: None,
         name: namespace.to_owned(),
@@ -154,7 +158,7 @@ async fn clear(api: &Arc<Api>, namespace: &str) -> Result<bool, Status> {
 }
 
 /// Deletes the objects of one kind; `true` if some stay for now.
-async fn clear_kind(api: &Arc<Api>, resource: &'static Resource, namespace: &str) -> Result<bool, Status> {
+async fn clear_kind(api: &Arc<Api>, resource: &ResourceRef, namespace: &str) -> Result<bool, Status> {
     let range = || Range {
         namespace: Some(namespace.to_owned()),
         after: None,
@@ -163,7 +167,7 @@ async fn clear_kind(api: &Arc<Api>, resource: &'static Resource, namespace: &str
         .reader
         .store
         .view()
-        .list(resource.storage, range(), &Selection::all());
+        .list(&resource.storage, range(), &Selection::all());
     let options = Arc::new(DeleteOptions::default());
     let mut running = JoinSet::new();
     while let Some(run) = listing.next(RUN_MAX).map_err(Status::internal)? {
@@ -183,7 +187,7 @@ async fn clear_kind(api: &Arc<Api>, resource: &'static Resource, namespace: &str
         .reader
         .store
         .view()
-        .list(resource.storage, range(), &Selection::all());
+        .list(&resource.storage, range(), &Selection::all());
     Ok(rest.next(1).map_err(Status::internal)?.is_some())
 }
 

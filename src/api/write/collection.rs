@@ -33,7 +33,7 @@ pub(super) async fn delete_all(
             finished(running.join_next().await)?;
         }
         let (api, options) = (api.clone(), options.clone());
-        let target = Target::at(info.resource, &key);
+        let target = Target::at(&info.resource, &key);
         let fairness = api.fairness.clone();
         let deletion = async move { delete::remove(&api, &target, &options).await.map(|_| ()) };
         running.spawn(InTurn::new(&fairness, Entrant::of(info), deletion));

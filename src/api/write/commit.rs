@@ -33,7 +33,7 @@ pub(super) async fn commit(
     change: Change,
 ) -> Result<Written, Refused> {
     let write = Write {
-        resource: Arc::from(shape.storage),
+        resource: Arc::from(&*shape.storage),
         key: key.to_owned(),
         precondition,
         uid: None,
@@ -89,10 +89,10 @@ pub(super) fn refused(resource: &Resource, name: &str, refusal: Refusal) -> Stat
             errors.truncate(ERRORS_MAX);
             // Rules are those of the stored shape: an Event of either group is refused as one of the core group.
             let shape = resource.stored_shape().unwrap_or(resource);
-            Status::invalid(shape.group, shape.kind, name, causes(errors))
+            Status::invalid(&shape.group, &shape.kind, name, causes(errors))
         }
         Refusal::BadRequest(text) => Status::bad_request(text),
-        Refusal::Forbidden(text) => Status::forbidden(resource.group, resource.plural, name, &text),
-        Refusal::Conflict(text) => Status::conflict(resource.group, resource.plural, name, &text),
+        Refusal::Forbidden(text) => Status::forbidden(&resource.group, &resource.plural, name, &text),
+        Refusal::Conflict(text) => Status::conflict(&resource.group, &resource.plural, name, &text),
     }
 }

@@ -39,9 +39,9 @@ pub(super) fn decode(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
-    let (group, version, kind) = match info.subresource {
-        Some(sub) => (sub.group, sub.version, sub.kind),
-        None => (info.resource.group, info.resource.version, info.resource.kind),
+    let (group, version, kind) = match &info.subresource {
+        Some(sub) => (&*sub.group, &*sub.version, &*sub.kind),
+        None => (&*info.resource.group, &*info.resource.version, &*info.resource.kind),
     };
     schema::decode(body, syntax, &Expected { group, version, kind }, validation)
         .map_err(|rejected| Status::bad_request(rejected.message))
@@ -67,7 +67,7 @@ pub(super) async fn insert(
     value: Value,
     mut warnings: Vec<String>,
 ) -> Result<Response, Status> {
-    let resource = info.resource;
+    let resource = &info.resource;
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let view = api.reader.store.view();
     namespaces::admit(&view, info, object::meta(&value, "name"))?;
@@ -106,13 +106,13 @@ pub(super) async fn insert(
         let key = resource.key(info.namespace.as_deref(), &name);
         let taken = || {
             if generated {
-                Status::generate_name_conflict(resource.group, resource.plural, &name)
+                Status::generate_name_conflict(&resource.group, &resource.plural, &name)
             } else {
-                Status::already_exists(resource.group, resource.plural, &name)
+                Status::already_exists(&resource.group, &resource.plural, &name)
             }
         };
         if options.dry_run {
-            if view.get(shape.storage, &key).map_err(Status::internal)?.is_some() {
+            if view.get(&shape.storage, &key).map_err(Status::internal)?.is_some() {
                 return Err(taken());
             }
             warnings.extend(told);

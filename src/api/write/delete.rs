@@ -34,7 +34,7 @@ pub(super) enum Final {
 
 /// Deletes the object that the path names.
 pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOptions) -> Result<Response, Status> {
-    let resource = info.resource;
+    let resource = &info.resource;
     let name = info.name.as_deref().unwrap_or("");
     match remove(api, &Target::of(info), options).await? {
         Deleted::Gone(state) if !rules::answers_with_object(resource) => {
@@ -42,7 +42,7 @@ pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOption
                 Final::Stored(object) => object.sidecar().map_err(Status::internal)?.uid.as_str().to_owned(),
                 Final::Tree(value) => object::meta(value, "uid").to_owned(),
             };
-            let mut response = Status::deleted(resource.group, resource.plural, name, &uid).into_response();
+            let mut response = Status::deleted(&resource.group, &resource.plural, name, &uid).into_response();
             *response.status_mut() = StatusCode::OK;
             Ok(response)
         }
@@ -61,14 +61,14 @@ fn answer(info: &RequestInfo, code: StatusCode, state: Final) -> Result<Response
 
 /// Deletes one object.
 pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
-    let resource = target.resource;
+    let resource = &target.resource;
     let (name, key) = (target.name.as_str(), &target.key());
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let mut base = api
         .reader
         .store
         .view()
-        .get(shape.storage, key)
+        .get(&shape.storage, key)
         .map_err(Status::internal)?;
     for _ in 0..ATTEMPTS_MAX {
         let current = base.ok_or_else(|| target.not_found())?;
@@ -129,7 +129,7 @@ pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) 
 
 fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &DeleteOptions) -> Result<(), Status> {
     // Upstream names the kind in these two messages.
-    let conflict = |why: String| Status::conflict(resource.group, resource.kind, name, &why);
+    let conflict = |why: String| Status::conflict(&resource.group, &resource.kind, name, &why);
     let uid = object::meta(old, "uid");
     if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {
         return Err(conflict(format!(

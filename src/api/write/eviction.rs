@@ -55,7 +55,7 @@ pub(super) async fn evict(
         .get("pods", &info.key())
         .map_err(Status::internal)?;
     let pod = found.ok_or_else(|| Status::not_found("", "pods", name))?;
-    let pod = object::of_stored(&pod, info.resource)?;
+    let pod = object::of_stored(&pod, &info.resource)?;
     let counts = !object::is_deleting(&pod)
         && !matches!(
             pod["status"]["phase"].as_str(),
@@ -102,7 +102,7 @@ fn budgets_of(api: &Api, info: &RequestInfo, pod: &Value) -> Result<Vec<String>,
         namespace: info.namespace.clone(),
         after: None,
     };
-    let mut listing = view.list(shape.storage, range, &Selection::all());
+    let mut listing = view.list(&shape.storage, range, &Selection::all());
     let mut names = Vec::new();
     while let Some(run) = listing.next(64).map_err(Status::internal)? {
         let objects: Vec<_> = match run {
@@ -157,7 +157,7 @@ fn selects(selector: &Value, labels: &Value) -> bool {
 async fn take(api: &Api, info: &RequestInfo, pod: &str, budget: &str, dry_run: bool) -> Result<(), Status> {
     let resource = resources::find("policy", "v1", "poddisruptionbudgets").ok_or_else(Status::method_not_allowed)?;
     let target = Target {
-        resource,
+        resource: resource.into(),
         subresource: Some("status"),
         namespace: info.namespace.clone(),
         name: budget.to_owned(),

@@ -7,7 +7,7 @@ use crate::tree::Value;
 use super::object;
 use crate::api::request::RequestInfo;
 use crate::patch::managed::{self, Request};
-use crate::resources::{self, Resource};
+use crate::resources::{self, ResourceRef};
 use crate::schema::Schema;
 
 /// Longest name of a manager taken from a User-Agent, bytes.
@@ -17,7 +17,7 @@ const NAME_MAX: usize = 128;
 #[derive(Debug, Clone)]
 pub(super) struct Manager {
     name: String,
-    resource: &'static Resource,
+    resource: ResourceRef,
     subresource: &'static str,
     /// What was applied, for a server-side apply.
     applied: Option<Value>,
@@ -41,14 +41,14 @@ impl Manager {
             });
         Self {
             name: name.into_owned(),
-            resource: info.resource,
-            subresource: info.subresource.map_or("", |sub| sub.name),
+            resource: info.resource.clone(),
+            subresource: info.subresource_name(),
             applied: None,
         }
     }
 
     /// A manager that is a part of the server.
-    pub(super) fn named(name: &str, resource: &'static Resource, subresource: &'static str) -> Self {
+    pub(super) fn named(name: &str, resource: ResourceRef, subresource: &'static str) -> Self {
         Self {
             name: name.to_owned(),
             resource,
@@ -68,11 +68,11 @@ impl Manager {
     /// Notes in `new` what this manager changed of `live`. Both are in the stored shape; fields are told in the version of
     /// the request.
     pub(super) fn note(&self, live: Option<&Value>, new: &mut Value) {
-        if !resources::has_other_shape(self.resource) {
+        if !resources::has_other_shape(&self.resource) {
             return self.note_in_version(live, new);
         }
-        let live = live.map(|live| object::in_version(self.resource, live.clone()));
-        let mut shown = object::in_version(self.resource, new.clone());
+        let live = live.map(|live| object::in_version(&self.resource, live.clone()));
+        let mut shown = object::in_version(&self.resource, new.clone());
         self.note_in_version(live.as_ref(), &mut shown);
         let noted = shown["metadata"]["managedFields"].take();
         let metadata = object::metadata_mut(new);
@@ -84,11 +84,11 @@ impl Manager {
     }
 
     fn note_in_version(&self, live: Option<&Value>, new: &mut Value) {
-        let resource = self.resource;
-        let Some(schema) = Schema::of(resource.group, resource.version, resource.kind) else {
+        let resource = &self.resource;
+        let Some(schema) = Schema::of(&resource.group, &resource.version, &resource.kind) else {
             return;
         };
-        let resets: &[&str] = match (resource.plural, self.subresource) {
+        let resets: &[&str] = match (&*resource.plural, self.subresource) {
             // What is asked for is the requester's, and nobody's field.
             ("certificatesigningrequests", "") => &["spec", "status"],
             ("certificatesigningrequests", "approval") => &["spec"],

@@ -48,6 +48,7 @@ use options::{DeleteOptions, WriteOptions};
 use payload::PatchType;
 
 pub(super) use clearing::run as clear_namespaces;
+pub(super) use object::quoted;
 pub(super) use own_status::run as keep_own_statuses;
 pub(super) use scale::get as get_scale;
 pub(super) use services::Services;
@@ -64,7 +65,7 @@ pub(super) async fn answer(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -
 }
 
 fn sub(info: &RequestInfo) -> &'static str {
-    info.subresource.map_or("", |sub| sub.name)
+    info.subresource_name()
 }
 
 async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
@@ -74,10 +75,10 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     let (body, _permit) = payload::read(api, info, body).await?;
     let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "CreateOptions", false)?;
-    match (info.resource.plural, sub(info)) {
+    match (&*info.resource.plural, sub(info)) {
         ("bindings", "") | ("pods", "binding") => binding::bind(api, info, &options, syntax, &body).await,
         ("pods", "eviction") => eviction::evict(api, info, &options, syntax, &body).await,
-        _ if reviews::is_review(info.resource) => reviews::answer(api, info, syntax, &body),
+        _ if reviews::is_review(&info.resource) => reviews::answer(api, info, syntax, &body),
         (_, "") => create::create(api, info, &options, syntax, &body).await,
         _ => Err(not_yet(info)),
     }
@@ -119,7 +120,7 @@ async fn apply(api: &Arc<Api>, info: &RequestInfo, options: &WriteOptions, body:
     create::check_place(info, &decoded.value)?;
     let view = api.reader.store.view();
     if view
-        .get(info.resource.storage, &info.key())
+        .get(&info.resource.storage, &info.key())
         .map_err(Status::internal)?
         .is_some()
     {

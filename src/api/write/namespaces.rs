@@ -18,7 +18,7 @@ pub(super) fn admit(view: &View, info: &RequestInfo, name: &str) -> Result<(), S
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let mut status = Status::forbidden(info.resource.group, info.resource.plural, name, &why);
+    let mut status = Status::forbidden(&info.resource.group, &info.resource.plural, name, &why);
     if let Some(details) = &mut status.details {
         details.causes.push(Cause {
             reason: "NamespaceTerminating".into(),

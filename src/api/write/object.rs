@@ -13,13 +13,13 @@ use crate::store::Object;
 /// 500 when its bytes are damaged.
 pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Status> {
     let json = object.json().map_err(Status::damaged)?;
-    let mut value = match Schema::of(shape.group, shape.version, shape.kind) {
+    let mut value = match Schema::of(&shape.group, &shape.version, &shape.kind) {
         Some(schema) => schema::read_stored(json, schema),
         None => serde_json::from_slice(json),
     }
     .map_err(Status::internal)?;
     if let Some(fields) = value.as_object_mut() {
-        fields.insert("kind", shape.kind.into());
+        fields.insert("kind", shape.kind.clone().into());
         fields.insert("apiVersion", shape.api_version().into());
     }
     Ok(value)
@@ -29,7 +29,7 @@ pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Stat
 pub(super) fn in_version(resource: &Resource, stored: Value) -> Value {
     let mut value = resources::from_stored(resource, stored);
     if let Some(fields) = value.as_object_mut() {
-        fields.insert("kind", resource.kind.into());
+        fields.insert("kind", resource.kind.clone().into());
         fields.insert("apiVersion", resource.api_version().into());
     }
     value
@@ -57,7 +57,7 @@ pub(super) fn is_deleting(object: &Value) -> bool {
 }
 
 /// A text in double quotes, as Go's `%q` writes plain text.
-pub(super) fn quoted(text: &str) -> String {
+pub(in crate::api) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 

@@ -14,7 +14,7 @@ use super::target::Target;
 use super::update::{self, Edited};
 use crate::api::Api;
 use crate::api::status::Status;
-use crate::resources::{self, Resource};
+use crate::resources::{self, ResourceRef};
 use crate::store::View;
 use crate::tree::{Value, json};
 
@@ -145,11 +145,11 @@ async fn set_condition(
         return Ok(());
     }
     condition["lastTransitionTime"] = object::time(object::now_s()).into();
-    let resource: &'static Resource = resources::stored(storage).ok_or_else(Status::method_not_allowed)?;
+    let resource = ResourceRef::from(resources::stored(storage).ok_or_else(Status::method_not_allowed)?);
     let target = Target {
         subresource: Some("status"),
-        manager: Some(Manager::named(manager, resource, "status")),
-        ..Target::at(resource, object::meta(judged, "name"))
+        manager: Some(Manager::named(manager, resource.clone(), "status")),
+        ..Target::at(&resource, object::meta(judged, "name"))
     };
     let edit = |old: &Value| {
         let mut value = old.clone();

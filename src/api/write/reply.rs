@@ -36,10 +36,10 @@ pub(super) fn tree(
     object: Value,
     warnings: &[String],
 ) -> Result<Response, Status> {
-    let resource = info.resource;
+    let resource = &info.resource;
     let cells = resources::cells(resource.stored_shape(), &object);
     let object = object::in_version(resource, object);
-    let response = unstored::answer(info, code, resource.columns, &cells, &object)?;
+    let response = unstored::answer(info, code, &resource.columns, &cells, &object)?;
     Ok(with_warnings(response, warnings))
 }
 

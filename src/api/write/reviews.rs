@@ -18,7 +18,7 @@ use crate::schema::{FieldValidation, Syntax};
 
 /// Whether objects of this resource are questions.
 pub(super) fn is_review(resource: &Resource) -> bool {
-    matches!(resource.group, "authentication.k8s.io" | "authorization.k8s.io")
+    matches!(&*resource.group, "authentication.k8s.io" | "authorization.k8s.io")
 }
 
 /// Answers the question in `body`.
@@ -27,7 +27,7 @@ pub(super) fn answer(api: &Api, info: &RequestInfo, syntax: Syntax, body: &Bytes
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
-    review["status"] = match info.resource.kind {
+    review["status"] = match &*info.resource.kind {
         "SelfSubjectReview" => json!({"userInfo": user_info(&info.user)}),
         "TokenReview" => match review["spec"]["token"]
             .as_str()

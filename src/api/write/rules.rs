@@ -24,7 +24,8 @@ const OBJECT_ON_DELETE: &[Name] = &[
 ];
 
 fn among(list: &[Name], resource: &Resource) -> bool {
-    list.contains(&(resource.group, resource.plural))
+    list.iter()
+        .any(|(group, plural)| resource.group == *group && resource.plural == *plural)
 }
 
 /// Whether a deletion answers with the object.

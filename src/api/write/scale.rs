@@ -18,15 +18,15 @@ use crate::schema::{Schema, Syntax};
 
 /// GET of `scale`.
 pub(in crate::api) fn get(api: &Api, info: &RequestInfo) -> Result<Response, Status> {
-    let resource = info.resource;
+    let resource = &info.resource;
     let found = api
         .reader
         .store
         .view()
-        .get(resource.storage, &info.key())
+        .get(&resource.storage, &info.key())
         .map_err(Status::internal)?;
     let name = info.name.as_deref().unwrap_or("");
-    let found = found.ok_or_else(|| Status::not_found(resource.group, resource.plural, name))?;
+    let found = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
     let parent = object::of_stored(&found, resource)?;
     reply::scale(info, &parent, &[])
 }
@@ -76,7 +76,7 @@ pub(super) async fn patch(
 
 fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
     let parent = match changed {
-        Changed::Stored(stored) => object::of_stored(&stored, info.resource)?,
+        Changed::Stored(stored) => object::of_stored(&stored, &info.resource)?,
         Changed::Tree(value) => value,
     };
     reply::scale(info, &parent, warnings)
@@ -91,10 +91,10 @@ fn scaled(
     warnings: Vec<String>,
 ) -> Result<Edited, Status> {
     let name = info.name.as_deref().unwrap_or("");
-    let value = apply_scale(info.resource, parent, scale).map_err(|refusal| match refusal {
+    let value = apply_scale(&info.resource, parent, scale).map_err(|refusal| match refusal {
         // The fields that break rules are those of the Scale.
         Refusal::Invalid(errors) => Status::invalid("autoscaling", "Scale", name, commit::causes(errors)),
-        refusal => commit::refused(info.resource, name, refusal),
+        refusal => commit::refused(&info.resource, name, refusal),
     })?;
     Ok(Edited {
         value,

@@ -2,7 +2,7 @@
 
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
-use crate::resources::{Context, Resource};
+use crate::resources::{Context, ResourceRef};
 
 use super::manager::Manager;
 use super::object;
@@ -10,7 +10,7 @@ use super::object;
 /// An object by its place, with the subresource that is written, if any.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    pub resource: &'static Resource,
+    pub resource: ResourceRef,
     pub subresource: Option<&'static str>,
     pub namespace: Option<String>,
     pub name: String,
@@ -24,8 +24,8 @@ impl Target {
     /// What a request for one object names.
     pub(super) fn of(info: &RequestInfo) -> Self {
         Self {
-            resource: info.resource,
-            subresource: info.subresource.map(|sub| sub.name),
+            resource: info.resource.clone(),
+            subresource: info.subresource.as_ref().map(|sub| sub.name),
             namespace: info.namespace.clone(),
             name: info.name.clone().unwrap_or_default(),
             manager: Some(Manager::of(info)),
@@ -34,13 +34,13 @@ impl Target {
     }
 
     /// The object of `resource` under this key of the store.
-    pub(super) fn at(resource: &'static Resource, key: &str) -> Self {
+    pub(super) fn at(resource: &ResourceRef, key: &str) -> Self {
         let (namespace, name) = match key.split_once('/') {
             Some((namespace, name)) => (Some(namespace.to_owned()), name),
             None => (None, key),
         };
         Self {
-            resource,
+            resource: resource.clone(),
             subresource: None,
             namespace,
             name: name.to_owned(),
@@ -60,15 +60,15 @@ impl Target {
             now_s: object::now_s(),
             namespace: self.namespace.as_deref(),
             name: Some(&self.name),
-            asked: Some(self.resource),
+            asked: Some(&self.resource),
         }
     }
 
     pub(super) fn not_found(&self) -> Status {
-        Status::not_found(self.resource.group, self.resource.plural, &self.name)
+        Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
     }
 
     pub(super) fn modified(&self) -> Status {
-        Status::modified(self.resource.group, self.resource.plural, &self.name)
+        Status::modified(&self.resource.group, &self.resource.plural, &self.name)
     }
 }

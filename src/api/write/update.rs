@@ -52,13 +52,13 @@ pub(super) async fn put(
     check_name(info, &decoded.value)?;
     create::check_place(info, &decoded.value)?;
     let wanted = revision_of(&decoded.value)?;
-    let resource = info.resource;
+    let resource = &info.resource;
     let name = info.name.as_deref().unwrap_or("");
     let creates = info.subresource.is_none() && resource.strategy.creates_on_update;
     if creates {
         let view = api.reader.store.view();
         if view
-            .get(resource.storage, &info.key())
+            .get(&resource.storage, &info.key())
             .map_err(Status::internal)?
             .is_none()
         {
@@ -76,22 +76,22 @@ pub(super) async fn put(
                 field: "metadata.resourceVersion".into(),
             };
             // Upstream names the resource here, not the kind.
-            return Err(Status::invalid(resource.group, resource.plural, name, vec![cause]));
+            return Err(Status::invalid(&resource.group, &resource.plural, name, vec![cause]));
         }
         let present = object::meta(old, "uid");
         if !uid.is_empty() && uid != present {
             let group = if resource.group.is_empty() {
                 String::new()
             } else {
-                format!("{}/", resource.group)
+                format!("{}/", &resource.group)
             };
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{}, ResourceVersion: 0, \
                  AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {present}",
-                resource.plural,
+                &resource.plural,
                 info.key(),
             );
-            return Err(Status::conflict(resource.group, resource.plural, name, &why));
+            return Err(Status::conflict(&resource.group, &resource.plural, name, &why));
         }
         Ok(Edited {
             value: decoded.value.clone(),
@@ -112,8 +112,9 @@ pub(super) async fn patch(
     kind: PatchKind,
     body: &Bytes,
 ) -> Result<Response, Status> {
-    let resource = info.resource;
-    let schema = Schema::of(resource.group, resource.version, resource.kind).ok_or_else(Status::method_not_allowed)?;
+    let resource = &info.resource;
+    let schema =
+        Schema::of(&resource.group, &resource.version, &resource.kind).ok_or_else(Status::method_not_allowed)?;
     let edit = |old: &Value| {
         let patched = patch::apply(kind, old, body, schema, options.validation).map_err(patch_refused)?;
         check_name(info, &patched.value)?;
@@ -195,14 +196,14 @@ pub(super) async fn change(
     dry_run: bool,
     edit: impl Fn(&Value) -> Result<Edited, Status>,
 ) -> Result<(Changed, Vec<String>), Status> {
-    let resource = target.resource;
+    let resource = &target.resource;
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let key = target.key();
     let mut base = api
         .reader
         .store
         .view()
-        .get(shape.storage, &key)
+        .get(&shape.storage, &key)
         .map_err(Status::internal)?;
     for _ in 0..ATTEMPTS_MAX {
         let current = base.ok_or_else(|| target.not_found())?;

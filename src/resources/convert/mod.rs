@@ -6,29 +6,27 @@ mod events;
 
 use crate::tree::Value;
 
-use super::{Resource, canonicalize};
+use super::{Resource, canonicalize, stored};
 
 /// Whether objects of this resource are stored in another shape.
 pub fn has_other_shape(resource: &Resource) -> bool {
-    resource
-        .stored_shape()
-        .is_some_and(|stored| !std::ptr::eq(stored, resource))
+    resource.custom.is_none() && stored(&resource.storage).is_some_and(|stored| !std::ptr::eq(stored, resource))
 }
 
 /// Brings an object from the shape of `resource` into the stored one. Other resources' objects come back as they are.
 pub fn to_stored(resource: &Resource, mut object: Value) -> Value {
-    match (resource.group, resource.version, resource.plural) {
+    match (&*resource.group, &*resource.version, &*resource.plural) {
         ("events.k8s.io", "v1", "events") => events::to_core(&mut object),
         ("autoscaling", "v1", "horizontalpodautoscalers") => autoscalers::to_v2(&mut object),
         _ => return object,
     }
-    set_type(resource.stored_shape(), &mut object);
+    set_type(stored(&resource.storage), &mut object);
     object
 }
 
 /// Brings an object from the stored shape into that of `resource`. Other resources' objects come back as they are.
 pub fn from_stored(resource: &Resource, mut object: Value) -> Value {
-    match (resource.group, resource.version, resource.plural) {
+    match (&*resource.group, &*resource.version, &*resource.plural) {
         ("events.k8s.io", "v1", "events") => events::from_core(&mut object),
         ("autoscaling", "v1", "horizontalpodautoscalers") => autoscalers::to_v1(&mut object),
         _ => return object,

@@ -22,7 +22,7 @@ pub(in crate::resources) fn by_rules(
     part: Option<&str>,
     errors: &mut Vec<FieldError>,
 ) {
-    let Some(schema) = Schema::of(resource.group, resource.version, resource.kind) else {
+    let Some(schema) = Schema::of(&resource.group, &resource.version, &resource.kind) else {
         return;
     };
     let Some(fields) = object.as_object() else { return };
