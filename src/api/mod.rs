@@ -19,6 +19,7 @@ pub mod negotiate;
 mod openapi;
 mod path;
 mod peer;
+mod protobuf;
 mod query;
 pub mod read;
 pub mod request;

@@ -12,6 +12,8 @@ pub enum Format {
     Json,
     /// `application/yaml`. Handlers always make JSON; the router turns it into YAML.
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`. Lists and watches are made in it, the rest is as for YAML.
+    Protobuf,
 }
 
 /// Shapes of an answer.
@@ -137,7 +139,8 @@ pub enum Transforms {
     Objects,
 }
 
-/// Chooses the answer for an `Accept` header.
+/// Chooses the answer for an `Accept` header. `has_messages` tells whether whole objects can be told in protobuf; their metadata
+/// always can, a Table never.
 ///
 /// # Errors
 /// 406 when no clause can be served.
@@ -145,6 +148,7 @@ pub fn negotiate(
     accept: Option<&str>,
     accept_encoding: Option<&str>,
     transforms: Transforms,
+    has_messages: impl Fn() -> bool,
 ) -> Result<Answer, Status> {
     let gzip = accept_encoding.is_some_and(takes_gzip);
     let accept = match accept {
@@ -161,11 +165,20 @@ pub fn negotiate(
             Format::Json
         } else if clause.takes("application", "yaml") {
             Format::Yaml
+        } else if clause.takes("application", "vnd.kubernetes.protobuf") {
+            Format::Protobuf
         } else {
             continue;
         };
         if let Some(shape) = shape(&clause, transforms) {
-            return Ok(Answer { format, shape, gzip });
+            let is_made = match (format, shape) {
+                (Format::Protobuf, Shape::Table(_)) => false,
+                (Format::Protobuf, Shape::Object) => has_messages(),
+                _ => true,
+            };
+            if is_made {
+                return Ok(Answer { format, shape, gzip });
+            }
         }
     }
     Err(not_acceptable())
@@ -215,7 +228,7 @@ mod tests {
     use super::*;
 
     fn shape_of(accept: &str) -> Result<Shape, u16> {
-        negotiate(Some(accept), None, Transforms::Objects)
+        negotiate(Some(accept), None, Transforms::Objects, || true)
             .map(|a| a.shape)
             .map_err(|s| s.code)
     }
@@ -224,22 +237,28 @@ mod tests {
     fn kubectl_gets_a_table_and_falls_back_to_json_where_tables_are_not_made() {
         let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(shape_of(accept), Ok(Shape::Table(MetaVersion::V1)));
-        let plain = negotiate(Some(accept), None, Transforms::None).unwrap();
+        let plain = negotiate(Some(accept), None, Transforms::None, || true).unwrap();
         assert_eq!(plain.shape, Shape::Object);
     }
 
     #[test]
     fn quality_decides_and_unknown_types_are_passed_over() {
         let answer = |accept| {
-            negotiate(Some(accept), None, Transforms::Objects)
+            negotiate(Some(accept), None, Transforms::Objects, || true)
                 .map(|a| a.format)
                 .map_err(|s| s.code)
         };
         assert_eq!(answer("application/json;q=0.5,application/yaml"), Ok(Format::Yaml));
         assert_eq!(
             answer("application/vnd.kubernetes.protobuf,application/json"),
-            Ok(Format::Json)
+            Ok(Format::Protobuf)
         );
+        let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json";
+        assert_eq!(answer(table), Ok(Format::Json));
+        let custom = |accept| negotiate(Some(accept), None, Transforms::Objects, || false).map(|a| a.format);
+        assert_eq!(custom("application/vnd.kubernetes.protobuf,application/json").ok(), Some(Format::Json));
+        let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+        assert_eq!(custom(metadata).ok(), Some(Format::Protobuf));
         assert_eq!(answer("image/png"), Err(406));
         assert_eq!(answer("image/png, */*;q=0.1"), Ok(Format::Json));
         assert_eq!(shape_of("application/json;as=Sofa;v=v1;g=meta.k8s.io"), Err(406));

@@ -16,9 +16,10 @@ use super::peer::Peer;
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
-use super::{Api, backup, compact, connect, discovery, health, openapi, read, version, write, yaml};
+use super::{Api, backup, compact, connect, discovery, health, openapi, protobuf, read, version, write, yaml};
 use crate::auth::User;
 use crate::resources::Resource;
+use crate::schema::Schema;
 
 /// Answers one request. Never fails: every error is a Status.
 pub(super) async fn answer(
@@ -223,7 +224,10 @@ async fn resource(
     let verb = verb(&target, &head.method, &query)?;
     let accept = text(&head.headers, &header::ACCEPT);
     let encoding = text(&head.headers, &header::ACCEPT_ENCODING);
-    let answer = negotiate::negotiate(accept, encoding, Transforms::Objects)?;
+    let answer = negotiate::negotiate(accept, encoding, Transforms::Objects, || {
+        let resource = &target.resource;
+        resource.custom.is_none() && Schema::of(&resource.group, &resource.version, &resource.kind).is_some()
+    })?;
     let info = RequestInfo {
         verb,
         resource: target.resource,
@@ -243,10 +247,10 @@ async fn resource(
         response.headers_mut().append(header::WARNING, warning);
     }
     api.metrics.request(&info, response.status(), begun);
-    if answer.format == Format::Yaml {
-        Box::pin(yaml::answer(response)).await
-    } else {
-        Ok(response)
+    match answer.format {
+        Format::Json => Ok(response),
+        Format::Yaml => Box::pin(yaml::answer(response)).await,
+        Format::Protobuf => Box::pin(protobuf::answer(response)).await,
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) struct Form {
     /// `{"kind":…,"apiVersion":…,`
     head: String,
     /// For the versions of a kind whose shape is not the stored one.
-    conversion: Option<Conversion>,
+    pub(super) conversion: Option<Conversion>,
     /// Column layout of current sidecars; only rows need it.
     layout: u32,
 }

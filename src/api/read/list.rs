@@ -17,10 +17,12 @@ use super::form::{Form, Ready, What, now_s};
 use super::gzip::{self, GZIP_LEN_MIN, Gzip};
 use super::notice::{Begun, overstayed};
 use super::options::{ListOptions, Match};
+use super::protobuf::{self, Messages};
 use super::state::{self, PastError};
 use super::token::Position;
 use super::{answer, table};
 use crate::api::body::{Body, BodyError, Response};
+use crate::api::negotiate::Format;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::api::stream;
@@ -52,7 +54,7 @@ pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Statu
     let begun = reader.notice.begin();
     let start = start(reader, info, &options).await?;
     let page = page(reader, info, &options, &form, &start).map_err(Status::internal)?;
-    respond(reader, info, ListBody::new(form, page, start.view.revision(), begun))
+    respond(reader, info, form, page, start.view.revision(), begun)
 }
 
 /// Answers a list, and tells the keys in the store of exactly the objects in it, in their order: for deleting a collection.
@@ -71,13 +73,26 @@ pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Resp
         keys.extend(run.objects().map(|object| object.key().to_owned()));
     }
     Ok((
-        respond(reader, info, ListBody::new(form, page, start.view.revision(), begun))?,
+        respond(reader, info, form, page, start.view.revision(), begun)?,
         keys,
     ))
 }
 
 /// Sends a body whole when it is small, as a stream when it is not.
-fn respond(reader: &Reader, info: &RequestInfo, mut body: ListBody) -> Result<Response, Status> {
+fn respond(
+    reader: &Reader,
+    info: &RequestInfo,
+    form: Form,
+    page: Page,
+    revision: u64,
+    begun: Begun,
+) -> Result<Response, Status> {
+    if info.answer.format == Format::Protobuf
+        && let Some(messages) = Messages::of(&form)
+    {
+        return protobuf::list(form, messages, page, revision, begun);
+    }
+    let mut body = ListBody::new(form, page, revision, begun);
     let gzip = info.answer.gzip && reader.compress.applies(info.loopback()) && !chunks::is_crowded();
     let filled = if gzip {
         body.fill(|chunks| chunks.len() < GZIP_LEN_MIN)
@@ -181,8 +196,8 @@ fn expired_token(reader: &Reader, resource: &str, after: String) -> Status {
 /// The objects of one answer, and what its metadata says about the rest.
 pub(super) struct Page {
     pub(super) source: Source,
-    continue_token: Option<String>,
-    remaining: Option<u64>,
+    pub(super) continue_token: Option<String>,
+    pub(super) remaining: Option<u64>,
 }
 
 /// Where the objects come from: runs already found, then a listing.
@@ -232,7 +247,7 @@ impl Source {
     }
 
     /// Gives back the end of the run that was lent last.
-    fn put_back(&mut self, rest: ShelvedRun) {
+    pub(super) fn put_back(&mut self, rest: ShelvedRun) {
         self.runs.push_front(Run::Shelved(rest));
     }
 }

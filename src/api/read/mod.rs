@@ -10,6 +10,7 @@
 //! | `state`, `token` | which revision is shown, where a page begins |
 //! | `form`, `table` | how one object is written |
 //! | `get`, `list`, `watch` | the answers |
+//! | `protobuf` | the same two in protobuf |
 //! | `chunks`, `gzip` | how bytes become frames |
 //! | `notice` | how long an answer may keep an old state |
 
@@ -22,6 +23,7 @@ mod labels;
 mod list;
 mod notice;
 mod options;
+mod protobuf;
 mod quote;
 mod state;
 mod table;

@@ -22,6 +22,7 @@ use super::form::{Form, What, now_s};
 use super::list::Source;
 use super::notice::{Begun, overstayed};
 use super::options::ListOptions;
+use super::protobuf::{self, Messages};
 use super::{answer, state, table};
 use crate::api::Stopping;
 use crate::api::body::{Body, BodyError, Response};
@@ -66,6 +67,9 @@ pub async fn watch(reader: &Reader, info: &RequestInfo) -> Result<Response, Stat
         skip_to: 0,
         end_of_initial: None,
         selection: options.selection,
+        messages: (info.answer.format == Format::Protobuf)
+            .then(|| Messages::of(&form))
+            .flatten(),
         form,
         columns_sent: false,
         chunks: Chunks::default(),
@@ -90,7 +94,9 @@ pub async fn watch(reader: &Reader, info: &RequestInfo) -> Result<Response, Stat
         }
         Begin::TooOld { asked, floor } => body.too_old(asked, floor),
     }
-    Ok(answer(StatusCode::OK, Body::stream(body)))
+    let is_protobuf = body.messages.is_some();
+    let response = answer(StatusCode::OK, Body::stream(body));
+    Ok(if is_protobuf { protobuf::events(response) } else { response })
 }
 
 /// Where a watch begins.
@@ -165,6 +171,8 @@ struct WatchBody {
     end_of_initial: Option<u64>,
     selection: Selection,
     form: Form,
+    /// Of a stream in protobuf.
+    messages: Option<Messages>,
     /// Only the first Table of a stream carries the columns.
     columns_sent: bool,
     chunks: Chunks,
@@ -252,7 +260,15 @@ impl WatchBody {
     }
 
     fn event(&mut self, word: &str, object: &Object, revision: u64, now_s: i64) -> Result<(), BodyError> {
-        let Self { chunks, form, .. } = self;
+        let Self {
+            chunks, form, messages, ..
+        } = self;
+        if let Some(messages) = messages {
+            let mut frame = Vec::new();
+            messages.append_event(word, form, object, revision, &mut frame)?;
+            chunks.copy(&frame);
+            return Ok(());
+        }
         let buffer = chunks.buffer(64);
         buffer.extend_from_slice(br#"{"type":""#);
         buffer.extend_from_slice(word.as_bytes());
@@ -292,42 +308,47 @@ impl WatchBody {
             ""
         };
         let metadata = format!(r#"{{"resourceVersion":"{revision}"{annotations}}}"#);
-        self.chunks.copy(br#"{"type":"BOOKMARK","object":"#);
         let resource = &self.form.resource;
-        match self.form.what {
+        let (kind, version) = match self.form.what {
             What::Row(version, _) => {
+                self.chunks.copy(br#"{"type":"BOOKMARK","object":"#);
                 self.table_head(revision);
                 let row = format!(
                     r#"{{"cells":[],"object":{{"kind":"PartialObjectMetadata","apiVersion":"{}","metadata":{metadata}}}}}]}}"#,
                     version.api_version()
                 );
                 self.chunks.copy(row.as_bytes());
+                self.chunks.copy(b"}\n");
+                return;
             }
-            What::Partial(version) => {
-                let object = format!(
-                    r#"{{"kind":"PartialObjectMetadata","apiVersion":"{}","metadata":{metadata}}}"#,
-                    version.api_version()
-                );
-                self.chunks.copy(object.as_bytes());
+            What::Partial(version) => ("PartialObjectMetadata", version.api_version().to_owned()),
+            What::Item | What::Whole => (&*resource.kind, resource.api_version()),
+        };
+        let object = format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{metadata}}}"#);
+        self.tell("BOOKMARK", object.as_bytes());
+    }
+
+    /// Tells an event of something that is no object of the store, in JSON.
+    fn tell(&mut self, word: &str, object: &[u8]) {
+        if self.messages.is_some() {
+            let mut frame = Vec::new();
+            // Bookmarks and Statuses have messages.
+            if protobuf::append_event_of(word, object, &mut frame).is_ok() {
+                self.chunks.copy(&frame);
             }
-            What::Item | What::Whole => {
-                let object = format!(
-                    r#"{{"kind":"{}","apiVersion":"{}","metadata":{metadata}}}"#,
-                    &resource.kind,
-                    resource.api_version()
-                );
-                self.chunks.copy(object.as_bytes());
-            }
+            return;
         }
+        self.chunks.copy(br#"{"type":""#);
+        self.chunks.copy(word.as_bytes());
+        self.chunks.copy(br#"","object":"#);
+        self.chunks.copy(object);
         self.chunks.copy(b"}\n");
     }
 
     /// The client must list again: the history after `asked` is gone.
     fn too_old(&mut self, asked: u64, floor: u64) {
         let status = Status::expired(format!("too old resource version: {asked} ({floor})")).to_json();
-        self.chunks.copy(br#"{"type":"ERROR","object":"#);
-        self.chunks.copy(status.trim_ascii_end());
-        self.chunks.copy(b"}\n");
+        self.tell("ERROR", status.trim_ascii_end());
         self.follower = None;
         self.source = None;
         self.ended = true;

@@ -1,47 +1,16 @@
-//! Bodies in `application/vnd.kubernetes.protobuf`, told in JSON.
-//!
-//! client-go prefers protobuf for what it creates, `kubectl create KIND` among it; so such bodies are read for the
-//! built-in kinds and answered in JSON, which every client accepts. What comes out goes the way of any JSON body.
-//!
-//! The encoding is that of proto2 (<https://protobuf.dev/programming-guides/encoding/>) in the envelope of
-//! `k8s.io/apimachinery/pkg/runtime.Unknown`: four bytes `k8s\0`, then `{typeMeta = 1, raw = 2, contentType = 4}`. Types
-//! and the numbers of their fields are those of the schema; where Go embeds a struct that JSON does not show (`Volume`,
-//! `Probe`), a number is a path through both messages. Fields whose number is not known are passed over, as Go does. Go
-//! writes plain fields with their zero value; what becomes of these is decided where all objects are brought into
-//! canonical form.
+//! Messages read: what is encoded becomes a tree.
 
 use crate::tree::{List, Map, Text, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::shape::{Schema, Shape, Type};
-use super::walk::json_schema_props;
+use super::{MAGIC, ProtobufError};
+use crate::schema::shape::{Schema, Shape, Type};
+use crate::schema::walk::json_schema_props;
+use ProtobufError::Malformed;
 
-/// What an encoded body begins with.
-const MAGIC: &[u8] = b"k8s\0";
 /// Deepest nesting of messages that is followed.
 const DEPTH_MAX: usize = 64;
-
-/// Why a body is not one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProtobufError {
-    /// It does not begin with `k8s\0`.
-    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
-    Prefix,
-    /// It ends in the middle of a value, or a value has another form than its field.
-    #[error("proto: {0}")]
-    Malformed(&'static str),
-    /// Nothing is known of the kind.
-    #[error("no kind \"{kind}\" is registered for version \"{api_version}\"")]
-    Kind {
-        /// The `apiVersion` of the envelope.
-        api_version: String,
-        /// The `kind` of the envelope.
-        kind: String,
-    },
-}
-
-use ProtobufError::Malformed;
 
 /// The JSON of an encoded object, `apiVersion` and `kind` included. Linear in the length of `body`.
 pub fn protobuf_to_json(body: &[u8]) -> Result<Value, ProtobufError> {
@@ -317,12 +286,12 @@ fn of_schema(bytes: &[u8], schema: Schema<'_>, depth: usize) -> Result<Value, Pr
                 Value::from(number)
             })
         }
-        Shape::Struct if schema.fields().next().is_some() => {
+        Shape::Struct => {
             let mut object = Map::new();
             message(bytes, schema, Place::TOP, &mut object, depth + 1)?;
             Ok(Value::Object(object))
         }
-        Shape::Raw | Shape::Any | Shape::Struct => raw_json(bytes),
+        Shape::Raw | Shape::Any => raw_json(bytes),
         Shape::SchemaOrBool | Shape::SchemaOrArray | Shape::SchemaOrStrings => {
             json_schema_or(bytes, schema.shape(), depth)
         }
