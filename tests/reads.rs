@@ -704,3 +704,51 @@ async fn yaml_cannot_be_watched_and_bad_options_are_answered_before_the_stream()
         );
     }
 }
+
+#[tokio::test]
+async fn what_is_told_in_protobuf_is_what_is_told_in_json() {
+    let world = World::new();
+    for number in 0..150 {
+        world.put("a", &format!("n{number:03}"), "1", &"v\"é".repeat(200)).await;
+    }
+    for shelved in [false, true] {
+        if shelved {
+            world.reader.store.maintain(true);
+            world.put("a", "n007", "1", "short").await;
+        }
+        // A list that is longer than a frame, and one that is not.
+        for query in ["", "limit=3"] {
+            let mut info = World::info(Verb::List, Some("a"), query);
+            let json = parsed(read::list(&world.reader, &info).await).await;
+            info.answer.format = Format::Protobuf;
+            let answer = read::list(&world.reader, &info).await.unwrap();
+            assert_eq!(answer.headers()["content-type"], "application/vnd.kubernetes.protobuf");
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let told = flatkube::schema::protobuf_to_json(&body).unwrap();
+            assert_eq!(told.to_string(), json.to_string(), "{shelved} {query}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_in_protobuf_are_frames_of_bodies() {
+    let world = World::new();
+    let revision = world.put("a", "x", "1", "v").await;
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut info = World::info(Verb::Watch, None, query);
+    info.answer.format = Format::Protobuf;
+    let answer = read::watch(&world.reader, &info).await.unwrap();
+    assert_eq!(
+        answer.headers()["content-type"],
+        "application/vnd.kubernetes.protobuf;stream=watch"
+    );
+    let frames = answer.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+    let len = usize::try_from(u32::from_be_bytes(frames[..4].try_into().unwrap())).unwrap();
+    let (event, rest) = frames[4..].split_at(len);
+    assert!(event.starts_with(b"\x0a\x05ADDED\x12"), "{event:?}");
+    let start = event.windows(4).position(|window| window == b"k8s\0").unwrap();
+    let object = flatkube::schema::protobuf_to_json(&event[start..]).unwrap();
+    assert_eq!(object["metadata"]["name"], "x");
+    assert_eq!(object["metadata"]["resourceVersion"], revision.to_string());
+    assert_eq!(&rest[4..15], b"\x0a\x08BOOKMARK\x12");
+}

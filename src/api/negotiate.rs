@@ -256,7 +256,10 @@ mod tests {
         let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json";
         assert_eq!(answer(table), Ok(Format::Json));
         let custom = |accept| negotiate(Some(accept), None, Transforms::Objects, || false).map(|a| a.format);
-        assert_eq!(custom("application/vnd.kubernetes.protobuf,application/json").ok(), Some(Format::Json));
+        assert_eq!(
+            custom("application/vnd.kubernetes.protobuf,application/json").ok(),
+            Some(Format::Json)
+        );
         let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
         assert_eq!(custom(metadata).ok(), Some(Format::Protobuf));
         assert_eq!(answer("image/png"), Err(406));

@@ -30,7 +30,9 @@ pub(super) async fn answer(response: Response) -> Result<Response, Status> {
     let (mut head, body) = response.into_parts();
     let collected = Limited::new(body, JSON_MAX).collect().await.map_err(|error| {
         if error.is::<http_body_util::LengthLimitError>() {
-            Status::not_acceptable("the answer is too large for application/vnd.kubernetes.protobuf, use application/json")
+            Status::not_acceptable(
+                "the answer is too large for application/vnd.kubernetes.protobuf, use application/json",
+            )
         } else {
             Status::internal(error)
         }

@@ -19,7 +19,7 @@ pub(crate) use decode::{decode_object, decode_value, go_word};
 pub(crate) use fit::fits;
 pub(crate) use json_syntax::fault as json_fault;
 pub(crate) use plan::{Plan, PlanField};
-pub(crate) use protobuf::{metadata_alone, wire};
 pub use protobuf::{EncodeError, ProtobufError, append_message, json_to_protobuf, protobuf_to_json};
+pub(crate) use protobuf::{metadata_alone, wire};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};
 pub use stored::read_stored;

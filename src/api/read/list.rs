@@ -72,10 +72,7 @@ pub async fn list_with_keys(reader: &Reader, info: &RequestInfo) -> Result<(Resp
     while let Some(run) = walk.next().map_err(Status::internal)? {
         keys.extend(run.objects().map(|object| object.key().to_owned()));
     }
-    Ok((
-        respond(reader, info, form, page, start.view.revision(), begun)?,
-        keys,
-    ))
+    Ok((respond(reader, info, form, page, start.view.revision(), begun)?, keys))
 }
 
 /// Sends a body whole when it is small, as a stream when it is not.

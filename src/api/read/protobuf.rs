@@ -59,7 +59,11 @@ impl Messages {
         let resource = &form.resource;
         let (api_version, kind, schema) = match form.what {
             What::Row(..) => return None,
-            What::Partial(version) => (version.api_version().to_owned(), "PartialObjectMetadata", metadata_alone()?),
+            What::Partial(version) => (
+                version.api_version().to_owned(),
+                "PartialObjectMetadata",
+                metadata_alone()?,
+            ),
             What::Item | What::Whole => {
                 if resource.custom.is_some() {
                     return None;

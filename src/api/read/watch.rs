@@ -96,7 +96,11 @@ pub async fn watch(reader: &Reader, info: &RequestInfo) -> Result<Response, Stat
     }
     let is_protobuf = body.messages.is_some();
     let response = answer(StatusCode::OK, Body::stream(body));
-    Ok(if is_protobuf { protobuf::events(response) } else { response })
+    Ok(if is_protobuf {
+        protobuf::events(response)
+    } else {
+        response
+    })
 }
 
 /// Where a watch begins.

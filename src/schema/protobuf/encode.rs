@@ -296,7 +296,12 @@ impl Encoder<'_, '_> {
         let word = self.source.word();
         let whole = word.parse().ok();
         // As Go writes large ones.
-        let other = || word.parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| number as i64);
+        let other = || {
+            word.parse::<f64>()
+                .ok()
+                .filter(|number| number.is_finite())
+                .map(|number| number as i64)
+        };
         whole.or_else(other).ok_or(EncodeError::Json("no integer"))
     }
 

@@ -19,8 +19,8 @@ pub(crate) mod wire;
 
 pub(crate) use decode::protobuf_head;
 pub use decode::protobuf_to_json;
-pub use encode::{EncodeError, append_message, json_to_protobuf};
 pub(crate) use encode::metadata_alone;
+pub use encode::{EncodeError, append_message, json_to_protobuf};
 
 /// What an encoded body begins with.
 const MAGIC: &[u8] = b"k8s\0";

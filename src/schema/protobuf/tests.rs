@@ -87,7 +87,11 @@ fn what_a_definition_has_for_a_schema_comes_through() {
 #[test]
 fn what_is_no_object_of_its_kind_is_refused() {
     for json in [
-        "", "{", "[]", "{}", "{\"kind\":\"Pod\"}",
+        "",
+        "{",
+        "[]",
+        "{}",
+        "{\"kind\":\"Pod\"}",
         r#"{"kind":"Unicorn","apiVersion":"v1"}"#,
         r#"{"kind":"Pod","apiVersion":"v1","spec":[]}"#,
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"creationTimestamp":"yesterday"}}"#,
