@@ -69,9 +69,18 @@ pub(super) struct Operation {
     value: Option<Value>,
 }
 
-/// Decodes the body of a patch; also what its fields are found to be (unknown, duplicate).
-pub(super) fn decode(body: &[u8]) -> Result<(Vec<Operation>, Vec<String>), PatchError> {
-    let bad = |text: String| PatchError::BadRequest(format!("error decoding patch: {text}"));
+/// Decodes the body of a patch; also what its fields are found to be (unknown, duplicate), if that is of interest:
+/// kube-apiserver then decodes it twice, the first time as something else.
+pub(super) fn decode(body: &[u8], attentive: bool) -> Result<(Vec<Operation>, Vec<String>), PatchError> {
+    let bad = |text: String| {
+        let before = if attentive { "error decoding patch: " } else { "" };
+        PatchError::BadRequest(format!("{before}{text}"))
+    };
+    let (list_type, item_type) = if attentive {
+        ("[]handlers.jsonPatchOp", "handlers.jsonPatchOp")
+    } else {
+        ("jsonpatch.Patch", "jsonpatch.Operation")
+    };
     let (value, mut findings) = decode_value(body).map_err(bad)?;
     let items = match value {
         Value::Array(items) => items,
@@ -79,7 +88,7 @@ pub(super) fn decode(body: &[u8]) -> Result<(Vec<Operation>, Vec<String>), Patch
         other => {
             let found = go_word(&other);
             return Err(bad(format!(
-                "json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+                "json: cannot unmarshal {found} into Go value of type {list_type}"
             )));
         }
     };
@@ -97,13 +106,15 @@ pub(super) fn decode(body: &[u8]) -> Result<(Vec<Operation>, Vec<String>), Patch
             other => {
                 let found = go_word(&other);
                 return Err(bad(format!(
-                    "json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp"
+                    "json: cannot unmarshal {found} into Go value of type {item_type}"
                 )));
             }
         };
         let mut text = |name: &str| match object.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
+            // Left for its turn, which it does not survive.
+            Some(_) if !attentive => Ok(None),
             Some(other) => {
                 let found = go_word(&other);
                 Err(bad(format!(

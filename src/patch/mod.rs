@@ -8,7 +8,7 @@ mod merge;
 mod places;
 mod strategic;
 
-use crate::schema::{FieldValidation, Misfit, Schema, check, decode_object, fits};
+use crate::schema::{FieldValidation, Misfit, Schema, check, decode_object, decode_value, fits, go_word};
 use crate::tree::Value;
 
 pub use merge::merge;
@@ -72,7 +72,8 @@ pub fn apply(
     schema: Schema<'static>,
     validation: FieldValidation,
 ) -> Result<Patched, PatchError> {
-    let (mut patched, mut findings) = merged(kind, original, patch, schema)?;
+    let attentive = validation != FieldValidation::Ignore;
+    let (mut patched, mut findings) = merged(kind, original, patch, schema, attentive)?;
     // Most patches of most objects leave one of its kind: that is told without a pass.
     let head = |field: &str| patched.get(field) == original.get(field);
     if findings.is_empty() && head("kind") && head("apiVersion") && fits(schema, &mut patched, original) {
@@ -82,7 +83,7 @@ pub fn apply(
         });
     }
     let invalid = |detail: String| PatchError::InvalidResult {
-        object: shown(kind, original, patch, schema),
+        object: shown(kind, original, patch, schema, attentive),
         detail,
     };
     let from_maps = kind == PatchKind::Strategic;
@@ -115,17 +116,17 @@ fn merged(
     original: &Value,
     patch: &[u8],
     schema: Schema<'_>,
+    attentive: bool,
 ) -> Result<(Value, Vec<String>), PatchError> {
     let mut patched = original.clone();
     Ok(match kind {
         PatchKind::Json => {
-            let (operations, findings) = json_patch::decode(patch)?;
+            let (operations, findings) = json_patch::decode(patch, attentive)?;
             (json_patch::apply(patched, &operations)?, findings)
         }
         PatchKind::Merge => {
-            let (patch, findings) = decode_object(patch)
-                .map_err(|error| PatchError::BadRequest(format!("error decoding patch: {error}")))?;
-            merge(&mut patched, Value::Object(patch));
+            let (patch, findings) = merge_patch(patch, attentive)?;
+            merge(&mut patched, patch);
             (patched, findings)
         }
         PatchKind::Strategic => {
@@ -135,17 +136,37 @@ fn merged(
     })
 }
 
+/// Decodes a merge patch. Nothing but objects come through, or lists if unknown fields are of no interest: those make a list of
+/// the object, which is refused for that.
+fn merge_patch(body: &[u8], attentive: bool) -> Result<(Value, Vec<String>), PatchError> {
+    let invalid = || PatchError::BadRequest("Invalid JSON Patch".to_owned());
+    let bad = |text: String| PatchError::BadRequest(format!("error decoding patch: {text}"));
+    match decode_value(body) {
+        Ok((Value::Null, _)) => Err(invalid()),
+        Ok((patch @ Value::Object(_), findings)) => Ok((patch, findings)),
+        Ok((patch @ Value::Array(_), _)) if !attentive => Ok((patch, Vec::new())),
+        Ok(_) | Err(_) if !attentive => Err(invalid()),
+        Ok((other, _)) => Err(bad(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go_word(&other)
+        ))),
+        Err(text) => Err(bad(text)),
+    }
+}
+
 /// What the message of a refusal shows: the patched object, or the patch if it is a strategic one. Made from the start again,
 /// so that patches which are not refused do not pay for it.
-fn shown(kind: PatchKind, original: &Value, patch: &[u8], schema: Schema<'_>) -> String {
+fn shown(kind: PatchKind, original: &Value, patch: &[u8], schema: Schema<'_>, attentive: bool) -> String {
     let text = match kind {
         PatchKind::Strategic => decode_object(patch).map(|(patch, _)| go_format::value(&Value::Object(patch))),
-        _ => merged(kind, original, patch, schema)
+        _ => merged(kind, original, patch, schema, attentive)
             .map(|(patched, _)| patched.to_string())
             .map_err(|error| error.to_string()),
     };
     go_format::quote(&text.unwrap_or_default())
 }
 
+#[cfg(test)]
+mod differences;
 #[cfg(test)]
 mod tests;
