@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::FieldError;
-use super::kind::Kind;
+use super::kind::{Kind, METADATA};
 use super::lookup::text;
 use super::names::{dns_1035_label, path_segment, qualified_name, subdomain};
 use super::row::Row;
@@ -27,6 +27,7 @@ pub(super) const KINDS: &[Kind] = &[
         .cells(webhooks)
         .validate(check_webhooks),
     Kind::new("validatingadmissionpolicies.admissionregistration.k8s.io")
+        .status_keeps(METADATA)
         .cells(|row| policies(row, "/spec/validations"))
         .validate(check_validating_policy),
     Kind::new("validatingadmissionpolicybindings.admissionregistration.k8s.io")

@@ -63,11 +63,11 @@ pub(super) const KINDS: &[Kind] = &[
             check_counters(new, counters, "readyReplicas", errors);
             check_collisions(old, new, errors);
         })
-        .annotations_count_as_changes()
+        .counts_metadata("annotations")
         .warnings_create(warn_name)
         .warnings(warn_template)
         .warns_of_changed_spec()
-        .status_keeps_labels(),
+        .status_keeps(&["labels"]),
     Kind::new("replicasets.apps")
         .cells(|row| {
             row.name()

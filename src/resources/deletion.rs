@@ -12,8 +12,21 @@ use super::{Context, Refusal, Resource};
 pub struct DeleteRequest {
     /// `gracePeriodSeconds`.
     pub grace_s: Option<i64>,
-    /// `propagationPolicy` (or the old `orphanDependents`).
+    /// `propagationPolicy`.
     pub propagation: Option<Propagation>,
+    /// `orphanDependents`, the older form of it; it weighs more.
+    pub orphan: Option<bool>,
+}
+
+impl DeleteRequest {
+    /// What becomes of dependents, if the request says.
+    fn dependents(&self) -> Option<Propagation> {
+        match self.orphan {
+            Some(true) => Some(Propagation::Orphan),
+            Some(false) => Some(Propagation::Background),
+            None => self.propagation,
+        }
+    }
 }
 
 /// What becomes of an owner's dependents.
@@ -51,14 +64,12 @@ pub fn prepare_delete(
     context: &Context<'_>,
 ) -> Result<Deletion, Refusal> {
     forbidden(resource, old)?;
-    if resource.storage == "namespaces" {
-        return Ok(namespace(old, context));
+    if resource.storage == "namespaces"
+        && let Some(deletion) = namespace(old, request, context)?
+    {
+        return Ok(deletion);
     }
     let mut object = old.clone();
-    if resource.storage == "pods" && is_gone(resource, old) {
-        // The server ended between the mark and the removal. Nothing else would make the second step.
-        return Ok(Deletion::Remove(object));
-    }
     let marked = if resource.storage == "pods" {
         match gracefully(&mut object, old, request, context)? {
             Grace::Pending => return Ok(Deletion::Pending),
@@ -115,18 +126,45 @@ fn forbidden(resource: &Resource, object: &Value) -> Result<(), Refusal> {
     Err(Refusal::Forbidden(why.to_owned()))
 }
 
-fn namespace(old: &Value, context: &Context<'_>) -> Deletion {
+/// A namespace terminates: the first request marks it, and it goes once its content has, which the finalizers of its spec
+/// stand for. `None` when those are gone: then it is deleted as any object is.
+fn namespace(old: &Value, request: &DeleteRequest, context: &Context<'_>) -> Result<Option<Deletion>, Refusal> {
+    if !text(old, "/metadata/deletionTimestamp").is_empty() {
+        return Ok((count(old, "/spec/finalizers") > 0).then_some(Deletion::Pending));
+    }
     let mut object = old.clone();
-    if text(old, "/metadata/deletionTimestamp").is_empty() {
-        object["metadata"]["deletionTimestamp"] = context.now().into();
-        object["status"]["phase"] = "Terminating".into();
+    let before = texts(old, "/metadata/finalizers");
+    // Of the two finalizers of the garbage collector, unlike elsewhere, the older option asks for one or the other.
+    let asked = match (request.orphan, request.propagation) {
+        (Some(true), _) | (None, Some(Propagation::Orphan)) => Some(Some(ORPHAN)),
+        (Some(false), _) | (None, Some(Propagation::Foreground)) => Some(Some(FOREGROUND)),
+        (None, Some(Propagation::Background)) => Some(None),
+        (None, None) => None,
+    };
+    let metadata = metadata_of(&mut object)?;
+    metadata.insert("deletionTimestamp", context.now().into());
+    if let Some(asked) = asked {
+        let mut finalizers: Vec<&str> = before
+            .iter()
+            .copied()
+            .filter(|finalizer| !is_collectors(finalizer) || asked == Some(finalizer))
+            .collect();
+        finalizers.extend(asked.filter(|asked| !before.contains(asked)));
+        if finalizers != before {
+            if finalizers.is_empty() {
+                metadata.remove("finalizers");
+            } else {
+                metadata.insert("finalizers", json!(finalizers));
+            }
+        }
     }
-    let waits = count(old, "/spec/finalizers") > 0 || count(old, "/metadata/finalizers") > 0;
-    match (waits, object == *old) {
-        (false, _) => Deletion::Remove(object),
-        (true, false) => Deletion::Mark(object),
-        (true, true) => Deletion::Pending,
-    }
+    object["status"]["phase"] = "Terminating".into();
+    Ok(Some(Deletion::Mark(object)))
+}
+
+/// Whether the garbage collector takes this finalizer away.
+fn is_collectors(finalizer: &str) -> bool {
+    matches!(finalizer, ORPHAN | FOREGROUND)
 }
 
 enum Grace {
@@ -146,9 +184,11 @@ fn gracefully(
 ) -> Result<Grace, Refusal> {
     let metadata = metadata_of(object)?;
     if let Some(marked_s) = time_s(old, "/metadata/deletionTimestamp") {
-        let Some(left_s) = integer(old, "/metadata/deletionGracePeriodSeconds") else {
+        // None left: only finalizers keep it, or the server ended between the mark and the removal.
+        let left_s = integer(old, "/metadata/deletionGracePeriodSeconds").unwrap_or(0);
+        if left_s == 0 {
             return Ok(Grace::None);
-        };
+        }
         let Some(wanted_s) = request.grace_s.map(|wanted_s| if wanted_s < 0 { 1 } else { wanted_s }) else {
             return Ok(Grace::Pending);
         };
@@ -203,9 +243,11 @@ fn finalizers<'a>(resource: &Resource, old: &'a Value, request: &DeleteRequest) 
     let before = texts(old, "/metadata/finalizers");
     // Jobs and replication controllers of before garbage collection left their Pods behind, and still do.
     let orphans_by_default = matches!(&*resource.storage, "jobs.batch" | "replicationcontrollers");
-    let asked = match request.propagation {
+    let asked = match request.dependents() {
         // What an object says itself weighs more than the kind's default.
-        None if before.contains(&ORPHAN) || before.contains(&FOREGROUND) => return before,
+        None if resource.storage != "events" && before.iter().any(|finalizer| is_collectors(finalizer)) => {
+            return before;
+        }
         None if orphans_by_default => Some(ORPHAN),
         None | Some(Propagation::Background) => None,
         Some(Propagation::Orphan) => Some(ORPHAN),
@@ -213,12 +255,11 @@ fn finalizers<'a>(resource: &Resource, old: &'a Value, request: &DeleteRequest) 
     };
     let mut finalizers: Vec<&str> = before
         .into_iter()
-        .filter(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND)
+        .filter(|finalizer| !is_collectors(finalizer))
         .collect();
-    finalizers.extend(asked);
     // Events own nothing.
-    if resource.storage == "events" {
-        finalizers.retain(|finalizer| *finalizer != ORPHAN && *finalizer != FOREGROUND);
+    if resource.storage != "events" {
+        finalizers.extend(asked);
     }
     debug_assert!(finalizers.len() <= list(old, "/metadata/finalizers").len() + 1);
     finalizers
@@ -239,7 +280,12 @@ mod tests {
     fn delete(resource: &str, old: &Value, grace_s: Option<i64>, propagation: Option<Propagation>) -> Deletion {
         let (group, plural) = resource.split_once('/').unwrap_or(("", resource));
         let resource = find(group, "v1", plural).unwrap();
-        prepare_delete(resource, old, &DeleteRequest { grace_s, propagation }, &NOW).unwrap()
+        let request = DeleteRequest {
+            grace_s,
+            propagation,
+            orphan: None,
+        };
+        prepare_delete(resource, old, &request, &NOW).unwrap()
     }
 
     fn marks(deletion: &Deletion) -> (String, Option<i64>) {
@@ -326,5 +372,44 @@ mod tests {
         let mut freed = marked;
         freed["spec"]["finalizers"] = json!([]);
         assert!(matches!(delete("namespaces", &freed, None, None), Deletion::Remove(_)));
+        freed["metadata"]["finalizers"] = json!(["e.com/a"]);
+        let again = delete("namespaces", &freed, None, None);
+        assert_eq!(marks(&again).1, Some(0), "kept as any object with finalizers");
+    }
+
+    #[test]
+    fn a_namespace_without_finalizers_is_marked_before_it_goes() {
+        let bare = json!({"metadata": {"name": "n"}, "spec": {}, "status": {"phase": "Active"}});
+        let Deletion::Mark(marked) = delete("namespaces", &bare, None, None) else {
+            panic!("not marked")
+        };
+        assert!(matches!(delete("namespaces", &marked, None, None), Deletion::Remove(_)));
+    }
+
+    #[test]
+    fn a_namespace_has_the_finalizer_that_the_policy_asks_for() {
+        let namespace = json!({
+            "metadata": {"name": "n", "finalizers": ["e.com/a", "orphan"]}, "spec": {"finalizers": ["kubernetes"]},
+        });
+        let after = |propagation, orphan| {
+            let request = DeleteRequest {
+                grace_s: None,
+                propagation,
+                orphan,
+            };
+            match prepare_delete(find("", "v1", "namespaces").unwrap(), &namespace, &request, &NOW).unwrap() {
+                Deletion::Mark(object) => json!(list(&object, "/metadata/finalizers")),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(after(None, None), json!(["e.com/a", "orphan"]));
+        assert_eq!(after(Some(Propagation::Background), None), json!(["e.com/a"]));
+        assert_eq!(after(Some(Propagation::Orphan), None), json!(["e.com/a", "orphan"]));
+        assert_eq!(
+            after(Some(Propagation::Foreground), None),
+            json!(["e.com/a", "foregroundDeletion"])
+        );
+        assert_eq!(after(None, Some(true)), json!(["e.com/a", "orphan"]));
+        assert_eq!(after(None, Some(false)), json!(["e.com/a", "foregroundDeletion"]));
     }
 }

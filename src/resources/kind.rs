@@ -49,14 +49,19 @@ pub(super) struct Kind {
     pub(super) warns_of_changed_spec: bool,
     /// Whether kube-apiserver checks a changed object twice, and so tells of each fault twice.
     pub(super) checked_twice: bool,
-    /// Whether the generation counts changes of annotations too.
-    pub(super) annotations_count_as_changes: bool,
+    /// A field of metadata whose changes the generation counts too.
+    pub(super) counted_metadata: Option<&'static str>,
+    /// Whether the generation is given once and counts nothing.
+    pub(super) generation_stays: bool,
     /// Whether defaults and what is wrong with an object are a matter of its spec alone: one that did not change is not
     /// looked at again.
     pub(super) spec_alone: bool,
-    /// Whether `/status` leaves the labels as they are.
-    pub(super) status_keeps_labels: bool,
+    /// Fields of metadata that `/status` leaves as they are.
+    pub(super) status_keeps: &'static [&'static str],
 }
+
+/// What of metadata clients may change: some kinds let `/status` change none of it.
+pub(super) const METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
 
 impl Kind {
     pub(super) const fn new(storage: &'static str) -> Kind {
@@ -76,9 +81,10 @@ impl Kind {
             warnings_create: |_| Vec::new(),
             warns_of_changed_spec: false,
             checked_twice: false,
-            annotations_count_as_changes: false,
+            counted_metadata: None,
+            generation_stays: false,
             spec_alone: false,
-            status_keeps_labels: false,
+            status_keeps: &[],
         }
     }
 
@@ -112,16 +118,23 @@ impl Kind {
         Kind { prepare_update, ..self }
     }
 
-    pub(super) const fn annotations_count_as_changes(self) -> Kind {
+    pub(super) const fn counts_metadata(self, field: &'static str) -> Kind {
         Kind {
-            annotations_count_as_changes: true,
+            counted_metadata: Some(field),
             ..self
         }
     }
 
-    pub(super) const fn status_keeps_labels(self) -> Kind {
+    pub(super) const fn generation_stays(self) -> Kind {
         Kind {
-            status_keeps_labels: true,
+            generation_stays: true,
+            ..self
+        }
+    }
+
+    pub(super) const fn status_keeps(self, fields: &'static [&'static str]) -> Kind {
+        Kind {
+            status_keeps: fields,
             ..self
         }
     }

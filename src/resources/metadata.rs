@@ -1,6 +1,7 @@
 //! Rules for metadata that hold for every kind.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::tree::{Map, Value, json};
 
@@ -61,7 +62,14 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<Fie
 
 /// What a change of metadata may not do. `new` has uid and creation time of `old` where it named none.
 pub(super) fn validate_update(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
         let changed = &new["metadata"][field];
         if old["metadata"][field] != *changed {
             errors.push(FieldError::invalid(
@@ -128,6 +136,22 @@ pub(super) fn annotations(annotations: Option<&Map>, field: &dyn std::fmt::Displ
     if len > ANNOTATIONS_LEN_MAX {
         errors.push(FieldError::too_long(field.to_string(), ANNOTATIONS_LEN_MAX));
     }
+}
+
+/// Takes out references to owners that stand there twice; the UIDs of those that went come back, in order.
+pub fn dedup_owners(object: &mut Value) -> Vec<String> {
+    let owners = list(object, "/metadata/ownerReferences");
+    if owners.len() < 2 {
+        return Vec::new();
+    }
+    let mut seen = HashSet::new();
+    let (kept, twice): (Vec<&Value>, Vec<&Value>) = owners.iter().partition(|owner| seen.insert(owner.to_json()));
+    let gone: Vec<String> = twice.iter().map(|owner| text(owner, "/uid").to_owned()).collect();
+    if !gone.is_empty() {
+        let kept: Vec<Value> = kept.into_iter().cloned().collect();
+        object["metadata"]["ownerReferences"] = kept.into();
+    }
+    gone
 }
 
 fn owners(object: &Value, errors: &mut Vec<FieldError>) {

@@ -61,5 +61,6 @@ pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete
 pub use encode::{EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use kind::cells;
+pub use metadata::dedup_owners;
 pub use rbac::set_requester;
 pub use strategy::{Context, prepare_create, prepare_create_with, prepare_update, prepare_update_with};

@@ -5,7 +5,7 @@ use crate::tree::json;
 use super::core::load_balancer_addresses;
 use super::core::service_rules::endpoint_slice;
 use super::edit::default_at;
-use super::kind::Kind;
+use super::kind::{Kind, METADATA};
 use super::lookup::{count, integer, list, text, texts};
 use super::networking_rules;
 use super::row::{Row, some_and_more};
@@ -13,6 +13,7 @@ use super::validate::immutable;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("endpointslices.discovery.k8s.io")
+        .counts_metadata("labels")
         .cells(endpoint_slices)
         .validate(endpoint_slice)
         .warnings(|slice| {
@@ -72,6 +73,7 @@ pub(super) const KINDS: &[Kind] = &[
         })
         .validate(networking_rules::network_policy),
     Kind::new("servicecidrs.networking.k8s.io")
+        .status_keeps(METADATA)
         .cells(|row| {
             let ranges = texts(row.object, "/spec/cidrs").join(",");
             row.name().text(ranges).age();

@@ -22,6 +22,7 @@ pub(super) const KINDS: &[Kind] = &[
         .validate(check_budget)
         .validate_status(|_, budget, errors| conditions(&At::root(budget).get("status.conditions"), errors)),
     Kind::new("priorityclasses.scheduling.k8s.io")
+        .generation_stays()
         .cells(|row| {
             row.name()
                 .integer_at("/value")

@@ -3,7 +3,7 @@
 use crate::tree::Value;
 
 use super::edit::{default_at, items_mut};
-use super::kind::{Kind, name_and_age};
+use super::kind::{Kind, METADATA, name_and_age};
 use super::lookup::{count, list, map, present, text, texts};
 use super::row::Row;
 use super::storage_rules;
@@ -48,6 +48,7 @@ pub(super) const KINDS: &[Kind] = &[
         .validate_update(|old, new, _, errors| storage_rules::capacity_change(old, new, errors)),
     Kind::new("deviceclasses.resource.k8s.io").cells(name_and_age),
     Kind::new("resourceclaims.resource.k8s.io")
+        .status_keeps(METADATA)
         .cells(|row| {
             let state = claim_state(row.object);
             row.name().text(state).age();
@@ -72,6 +73,7 @@ pub(super) const KINDS: &[Kind] = &[
             }
         }),
     Kind::new("volumeattachments.storage.k8s.io")
+        .status_keeps(METADATA)
         .cells(|row| {
             row.name()
                 .text_at("/spec/attacher")

@@ -176,7 +176,8 @@ pub fn prepare_update_with(
     }
     refuse(errors)?;
     let counted = integer(old, "/metadata/generation") != integer(new, "/metadata/generation");
-    Ok(if subresource.is_none() && (counted || !kind.warns_of_changed_spec) {
+    let whole = matches!(subresource, None | Some("scale"));
+    Ok(if whole && (counted || !kind.warns_of_changed_spec) {
         (kind.warnings)(new)
     } else {
         Vec::new()
@@ -215,6 +216,11 @@ fn check_namespace(resource: &Resource, object: &mut Value, context: &Context<'_
     if own == requested {
         return Ok(());
     }
+    if requested.is_empty() {
+        // Objects of the cluster have none, whatever is sent.
+        metadata.remove("namespace");
+        return Ok(());
+    }
     let message = "the namespace of the provided object does not match the namespace sent on the request";
     Err(Refusal::BadRequest(message.to_owned()))
 }
@@ -227,14 +233,15 @@ fn keep_metadata(old: &Value, metadata: &mut Map) {
     {
         metadata.insert("uid", uid.clone());
     }
-    for field in [
-        "resourceVersion",
-        "creationTimestamp",
-        "generation",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ] {
+    for field in ["resourceVersion", "creationTimestamp", "generation"] {
         keep_field(&old["metadata"], metadata, Key::Known(field));
+    }
+    // A deletion that is under way cannot be taken back; one that is not cannot be begun so, which validation tells.
+    if old.pointer("/metadata/deletionTimestamp").is_some() {
+        keep_field(&old["metadata"], metadata, Key::Known("deletionTimestamp"));
+    }
+    if metadata.get("deletionGracePeriodSeconds").is_none_or(Value::is_null) {
+        keep_field(&old["metadata"], metadata, Key::Known("deletionGracePeriodSeconds"));
     }
     metadata.remove("selfLink");
 }
@@ -255,8 +262,8 @@ fn isolate(resource: &Resource, kind: &Kind, subresource: Option<&str>, old: &Va
             for field in differs {
                 keep(old, new, field);
             }
-            if kind.status_keeps_labels {
-                keep_in(old, new, "labels");
+            for field in kind.status_keeps {
+                keep_in(old, new, field);
             }
         }
         // The kind says what an approval may change.
@@ -316,11 +323,12 @@ fn remove(object: &mut Value, field: &str) {
 
 /// The generation goes up by one when anything but metadata and status changed.
 fn count_generation(resource: &Resource, kind: &Kind, old: &Value, new: &mut Value) {
-    if !resource.strategy.counts_generation {
+    if !resource.strategy.counts_generation || kind.generation_stays {
         return;
     }
-    let annotations = "/metadata/annotations";
-    let noted = kind.annotations_count_as_changes && old.pointer(annotations) != new.pointer(annotations);
+    let noted = kind
+        .counted_metadata
+        .is_some_and(|field| old["metadata"].get(field) != new["metadata"].get(field));
     let changed = both(old, new)
         .any(|(field, old, new)| !is_head(field) && field != "metadata" && field != "status" && old != new);
     if noted || changed {

@@ -32,6 +32,7 @@ pub(super) fn prepare_update(old: &Value, new: &mut Value, subresource: Option<&
         Some("resize") => prepare_resize(old, new),
         Some("status") => {
             keep_in(old, new, "ownerReferences");
+            keep_in(old, new, "deletionTimestamp");
             keep_observed(old, new);
             if text(new, "/status/qosClass").is_empty() {
                 let class = old.pointer("/status/qosClass").cloned().unwrap_or(Value::Null);
