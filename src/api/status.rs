@@ -151,7 +151,11 @@ impl Status {
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
             qualified(group, resource)
         );
-        Self::about(409, "AlreadyExists", message, group, resource, name)
+        let mut status = Self::about(409, "AlreadyExists", message, group, resource, name);
+        if let Some(details) = &mut status.details {
+            details.retry_after_seconds = 1;
+        }
+        status
     }
 
     /// 409: the object is not what the request took it for; `why` says how.

@@ -101,4 +101,10 @@ impl Client {
     pub(crate) async fn delete(&self, path: &str) -> Answer {
         self.send("DELETE", path, "", Bytes::new()).await
     }
+
+    /// With options.
+    pub(crate) async fn delete_with(&self, path: &str, options: &Value) -> Answer {
+        self.send("DELETE", path, "application/json", options.to_string().into())
+            .await
+    }
 }

@@ -1,7 +1,9 @@
 //! The server as a client meets it on the wire: who is let in, what bounds it, how it ends, and what writes do.
 
 mod client;
+mod deletion;
 mod ending;
+mod evictions;
 mod fairness;
 mod floods;
 mod identity;

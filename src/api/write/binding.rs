@@ -1,12 +1,13 @@
 //! Binding a Pod to a node: `pods/binding` and the older `bindings`.
 
-use crate::tree::{Value, json};
+use crate::tree::Value;
 use bytes::Bytes;
 
 use super::options::WriteOptions;
+use super::preconditions::{check_revision, check_uid};
 use super::target::Target;
 use super::update::{self, Edited};
-use super::{create, object, reply};
+use super::{create, namespaces, object, pods, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -22,37 +23,29 @@ pub(super) async fn bind(
     syntax: Syntax,
     body: &Bytes,
 ) -> Result<Response, Status> {
-    let decoded = create::decode(info, syntax, body, options.validation)?;
-    create::check_place(info, &decoded.value)?;
+    let mut decoded = create::decode(info, syntax, body, options.validation)?;
+    create::check_place(info, &mut decoded.value)?;
     let binding = decoded.value;
-    let name = info
-        .name
-        .clone()
-        .unwrap_or_else(|| object::meta(&binding, "name").to_owned());
+    namespaces::admit(&api.reader.store.view(), info, object::admission_name(&binding))?;
+    let name = object::meta(&binding, "name").to_owned();
+    if info.name.as_ref().is_some_and(|asked| *asked != name) {
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
+    }
     let node = binding["target"]["name"].as_str().unwrap_or("");
-    let kind = binding["target"]["kind"].as_str().unwrap_or("");
-    if !matches!(kind, "" | "Node") {
-        return Err(Status::plain(
-            500,
-            format!(
-                "target.kind: Unsupported value: {}: supported values: \"Node\", \"<empty>\"",
-                object::quoted(kind)
-            ),
-        ));
-    }
-    if node.is_empty() {
-        return Err(Status::plain(500, "target.name: Required value"));
-    }
-    let uid = object::meta(&binding, "uid");
-    let revision = update::revision_of(&binding)?;
+    check_target(binding["target"]["kind"].as_str().unwrap_or(""), node)?;
+    let resource = resources::find("", "v1", "pods").ok_or_else(Status::method_not_allowed)?;
+    let target = Target {
+        resource: resource.into(),
+        subresource: Some("binding"),
+        namespace: info.namespace.clone(),
+        name: name.clone(),
+        manager: None,
+        own: true,
+    };
     let refused = |why: String| Status::conflict("", "pods/binding", &name, &why);
     let edit = |old: &Value| {
-        if !uid.is_empty() && uid != object::meta(old, "uid") {
-            return Err(refused(format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                object::meta(old, "uid")
-            )));
-        }
+        check_uid(&target, Some(old), object::meta(&binding, "uid"))?;
+        check_revision(&target, old, object::meta(&binding, "resourceVersion"))?;
         if object::is_deleting(old) {
             return Err(refused(format!(
                 "pod {name} is being deleted, cannot be assigned to a host"
@@ -77,41 +70,32 @@ pub(super) async fn bind(
                 value["metadata"][part][key.as_str()] = text.clone();
             }
         }
-        set_scheduled(&mut value);
+        pods::set_condition(&mut value, "PodScheduled", "", "");
         Ok(Edited {
             value,
-            revision,
+            revision: None,
             warnings: Vec::new(),
         })
     };
-    let pods = resources::find("", "v1", "pods").ok_or_else(Status::method_not_allowed)?;
-    let target = Target {
-        resource: pods.into(),
-        subresource: Some("binding"),
-        namespace: info.namespace.clone(),
-        name: name.clone(),
-        manager: None,
-        own: true,
-    };
     update::change(api, &target, options.dry_run, edit).await?;
-    Ok(reply::created())
+    Ok(reply::with_warnings(reply::created(), &decoded.warnings))
 }
 
-/// Notes in the Pod's conditions that it is scheduled.
-fn set_scheduled(pod: &mut Value) {
-    let condition = json!({
-        "type": "PodScheduled",
-        "status": "True",
-        "lastProbeTime": null,
-        "lastTransitionTime": object::time(object::now_s()),
-    });
-    if !pod["status"].is_object() {
-        pod["status"] = json!({});
+/// A Pod is bound to a node, which has a name.
+fn check_target(kind: &str, name: &str) -> Result<(), Status> {
+    let mut wrong = Vec::new();
+    if !matches!(kind, "" | "Node") {
+        wrong.push(format!(
+            "target.kind: Unsupported value: {}: supported values: \"Node\", \"<empty>\"",
+            object::quoted(kind)
+        ));
     }
-    let Some(conditions) = pod["status"]["conditions"].as_array_mut() else {
-        pod["status"]["conditions"] = json!([condition]);
-        return;
-    };
-    conditions.retain(|present| present["type"] != "PodScheduled");
-    conditions.push(condition);
+    if name.is_empty() {
+        wrong.push("target.name: Required value".to_owned());
+    }
+    match wrong.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Status::plain(500, one.clone())),
+        all => Err(Status::plain(500, format!("[{}]", all.join(", ")))),
+    }
 }

@@ -44,7 +44,7 @@ pub(super) fn admit(view: &Arc<View>, shape: &Resource, new: &Value) -> Result<V
         return Err(Status::forbidden(
             &shape.group,
             &shape.plural,
-            object::meta(new, "name"),
+            object::admission_name(new),
             &why,
         ));
     }
@@ -99,8 +99,13 @@ pub(super) fn default_priority(view: &Arc<View>) -> Result<Option<Value>, Status
 
 /// All objects of a resource of which there are few.
 pub(super) fn all(view: &Arc<View>, classes: &str) -> Result<Vec<Value>, Status> {
+    all_in(view, classes, None)
+}
+
+/// All objects of a resource of which there are few, in one namespace or in all.
+pub(super) fn all_in(view: &Arc<View>, classes: &str, namespace: Option<&str>) -> Result<Vec<Value>, Status> {
     let range = Range {
-        namespace: None,
+        namespace: namespace.map(str::to_owned),
         after: None,
     };
     let mut listing = view.list(classes, range, &Selection::all());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::delete;
-use super::options::DeleteOptions;
+use super::delete_options::DeleteOptions;
 use super::target::Target;
 use crate::api::Api;
 use crate::api::body::Response;

@@ -14,7 +14,7 @@ use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::resources::{self, Context};
 use crate::schema::{self, Decoded, Expected, FieldValidation, Syntax};
-use crate::store::{Change, Precondition};
+use crate::store::{Change, Object, Precondition};
 
 /// How often another generated name is tried when one is taken.
 const NAMES_MAX: usize = 8;
@@ -27,8 +27,9 @@ pub(super) async fn create(
     syntax: Syntax,
     body: &Bytes,
 ) -> Result<Response, Status> {
-    let decoded = decode(info, syntax, body, options.validation)?;
-    check_place(info, &decoded.value)?;
+    let mut decoded = decode(info, syntax, body, options.validation)?;
+    check_place(info, &mut decoded.value)?;
+    object::dedup_owners(&mut decoded.value, false, &mut decoded.warnings);
     insert(api, info, options, &Manager::of(info), decoded.value, decoded.warnings).await
 }
 
@@ -47,10 +48,17 @@ pub(super) fn decode(
         .map_err(|rejected| Status::bad_request(rejected.message))
 }
 
-/// The object must lie where the path says.
-pub(super) fn check_place(info: &RequestInfo, value: &Value) -> Result<(), Status> {
+/// The object must lie where the path says. What lies in no namespace loses the one that it names.
+pub(super) fn check_place(info: &RequestInfo, value: &mut Value) -> Result<(), Status> {
     let namespace = object::meta(value, "namespace");
-    if !namespace.is_empty() && Some(namespace) != info.namespace.as_deref() {
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    let Some(asked) = info.namespace.as_deref().filter(|_| info.resource.namespaced) else {
+        object::metadata_mut(value).remove("namespace");
+        return Ok(());
+    };
+    if namespace != asked {
         return Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -70,7 +78,7 @@ pub(super) async fn insert(
     let resource = &info.resource;
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let view = api.reader.store.view();
-    namespaces::admit(&view, info, object::meta(&value, "name"))?;
+    namespaces::admit(&view, info, object::admission_name(&value))?;
     let mut value = resources::to_stored(resource, value);
     classes::check_only_default(&view, shape, &value)?;
     let fills = if shape.storage == "pods" {
@@ -79,7 +87,11 @@ pub(super) async fn insert(
         classes::admit(&view, shape, &value)?
     };
     resources::set_requester(shape, &mut value, &info.user.name, &info.user.uid, &info.user.groups);
-    let generated = object::meta(&value, "name").is_empty() && !object::meta(&value, "generateName").is_empty();
+    let has_prefix = !object::meta(&value, "generateName").is_empty();
+    let generated = object::meta(&value, "name").is_empty() && has_prefix;
+    let names_revision = object::meta(&value, "resourceVersion")
+        .parse()
+        .is_ok_and(|revision: u64| revision > 0);
     let mut attempts = if generated { NAMES_MAX } else { 1 };
     let mut next = Some(value);
     loop {
@@ -100,20 +112,34 @@ pub(super) async fn insert(
         })
         .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
         let name = object::meta(&object, "name").to_owned();
+        if names_revision && !options.dry_run {
+            return Err(Status::plain(
+                500,
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
         api.services
             .allocate(shape, &mut object, None, options.dry_run)
             .map_err(|refusal| commit::refused(resource, &name, refusal))?;
         let key = resource.key(info.namespace.as_deref(), &name);
-        let taken = || {
-            if generated {
+        let taken = |present: Option<&Object>| {
+            let mut status = if has_prefix {
                 Status::generate_name_conflict(&resource.group, &resource.plural, &name)
             } else {
                 Status::already_exists(&resource.group, &resource.plural, &name)
+            };
+            if present
+                .is_some_and(|present| object::of_stored(present, shape).is_ok_and(|now| object::is_deleting(&now)))
+            {
+                status.message.insert_str(0, "object is being deleted: ");
             }
+            status
         };
         if options.dry_run {
-            if view.get(&shape.storage, &key).map_err(Status::internal)?.is_some() {
-                return Err(taken());
+            match view.get(&shape.storage, &key).map_err(Status::internal)? {
+                None => {}
+                Some(_) if attempts > 0 => continue,
+                Some(present) => return Err(taken(Some(&present))),
             }
             warnings.extend(told);
             return reply::tree(info, StatusCode::CREATED, object, &warnings);
@@ -128,7 +154,7 @@ pub(super) async fn insert(
                 api.services.release(shape, &object, None);
                 match refused {
                     Refused::Conflict(_) if attempts > 0 => {}
-                    Refused::Conflict(_) => return Err(taken()),
+                    Refused::Conflict(present) => return Err(taken(present.as_ref())),
                     Refused::Status(status) => return Err(status),
                 }
             }

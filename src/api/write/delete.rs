@@ -4,7 +4,7 @@ use crate::tree::Value;
 use http::StatusCode;
 
 use super::commit::{self, Refused};
-use super::options::DeleteOptions;
+use super::delete_options::DeleteOptions;
 use super::target::Target;
 use super::{object, reply, rules};
 use crate::api::Api;
@@ -39,7 +39,7 @@ pub(super) async fn delete(api: &Api, info: &RequestInfo, options: &DeleteOption
     match remove(api, &Target::of(info), options).await? {
         Deleted::Gone(state) if !rules::answers_with_object(resource) => {
             let uid = match &state {
-                Final::Stored(object) => object.sidecar().map_err(Status::internal)?.uid.as_str().to_owned(),
+                Final::Stored(object) => object::uid_of(object)?,
                 Final::Tree(value) => object::meta(value, "uid").to_owned(),
             };
             let mut response = Status::deleted(&resource.group, &resource.plural, name, &uid).into_response();
@@ -127,10 +127,35 @@ pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) 
     Err(target.modified())
 }
 
-fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &DeleteOptions) -> Result<(), Status> {
+/// The object must be the one that the options name, at the revision that they name.
+///
+/// # Errors
+/// 409.
+pub(super) fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    old: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
+    let uid = object::meta(old, "uid");
+    if resource.storage == "namespaces" {
+        for (field, asked, present) in [
+            ("UID", &options.uid, uid),
+            (
+                "ResourceVersion",
+                &options.revision,
+                object::meta(old, "resourceVersion"),
+            ),
+        ] {
+            if let Some(asked) = asked.as_deref().filter(|asked| *asked != present) {
+                let why =
+                    format!("Precondition failed: {field} in precondition: {asked}, {field} in object meta: {present}");
+                return Err(Status::conflict(&resource.group, &resource.plural, name, &why));
+            }
+        }
+    }
     // Upstream names the kind in these two messages.
     let conflict = |why: String| Status::conflict(&resource.group, &resource.kind, name, &why);
-    let uid = object::meta(old, "uid");
     if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {
         return Err(conflict(format!(
             "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have \

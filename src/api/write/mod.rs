@@ -2,11 +2,12 @@
 //!
 //! | file | what it decides |
 //! | --- | --- |
-//! | `payload`, `options` | what is asked for |
+//! | `payload`, `options`, `delete_options` | what is asked for |
 //! | `create`, `update`, `delete`, `collection` | the verbs |
-//! | `scale`, `binding`, `eviction`, `reviews` | paths whose body is not the object itself |
+//! | `scale`, `binding`, `eviction`, `token`, `reviews` | paths whose body is not the object itself |
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
-//! | `clearing`, `own_status` | what the server does by itself |
+//! | `preconditions` | which object, at which revision, a write demands |
+//! | `clearing`, `remains`, `own_status` | what the server does by itself |
 //! | `commit` | handing over to the store |
 //! | `reply` | the answer |
 
@@ -17,6 +18,7 @@ mod collection;
 mod commit;
 mod create;
 mod delete;
+mod delete_options;
 mod eviction;
 mod manager;
 mod namespaces;
@@ -25,12 +27,15 @@ mod options;
 mod own_status;
 mod payload;
 mod pods;
+mod preconditions;
+mod remains;
 mod reply;
 mod reviews;
 mod rules;
 mod scale;
 mod services;
 mod target;
+mod token;
 mod update;
 
 use std::sync::Arc;
@@ -43,8 +48,9 @@ use super::request::{RequestInfo, Verb};
 use super::status::Status;
 use super::{Api, connect};
 use crate::schema::Syntax;
+use delete_options::DeleteOptions;
 use manager::Manager;
-use options::{DeleteOptions, WriteOptions};
+use options::WriteOptions;
 use payload::PatchType;
 
 pub(super) use clearing::run as clear_namespaces;
@@ -77,6 +83,7 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     let options = WriteOptions::read(&info.query, "CreateOptions", false)?;
     match (&*info.resource.plural, sub(info)) {
         ("bindings", "") | ("pods", "binding") => binding::bind(api, info, &options, syntax, &body).await,
+        ("serviceaccounts", "token") => token::request(api, info, &options, syntax, &body),
         ("pods", "eviction") => eviction::evict(api, info, &options, syntax, &body).await,
         _ if reviews::is_review(&info.resource) => reviews::answer(api, info, syntax, &body),
         (_, "") => create::create(api, info, &options, syntax, &body).await,
@@ -115,9 +122,9 @@ async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Res
 /// Server-side apply, as far as it goes without owners of fields: creating what is not there. Applying to an object that
 /// exists would have to tell owners apart, and is refused instead of being done wrongly.
 async fn apply(api: &Arc<Api>, info: &RequestInfo, options: &WriteOptions, body: &Bytes) -> Result<Response, Status> {
-    let decoded = create::decode(info, Syntax::Yaml, body, options.validation)?;
+    let mut decoded = create::decode(info, Syntax::Yaml, body, options.validation)?;
+    create::check_place(info, &mut decoded.value)?;
     update::check_name(info, &decoded.value)?;
-    create::check_place(info, &decoded.value)?;
     let view = api.reader.store.view();
     if view
         .get(&info.resource.storage, &info.key())

@@ -51,9 +51,62 @@ pub(super) fn metadata_mut(object: &mut Value) -> &mut Map {
     }
 }
 
+/// How messages of admission call a new object: by its name, or what its name will begin with.
+pub(super) fn admission_name(object: &Value) -> &str {
+    match (meta(object, "name"), meta(object, "generateName")) {
+        ("", "") => "Unknown",
+        ("", prefix) => prefix,
+        (name, _) => name,
+    }
+}
+
+/// Takes out references to owners that stand there twice, with a warning. `patched`: the object is the result of a patch, of
+/// which kube-apiserver finds them only after its admission.
+pub(super) fn dedup_owners(object: &mut Value, patched: bool, warnings: &mut Vec<String>) {
+    let gone = resources::dedup_owners(object);
+    if gone.is_empty() {
+        return;
+    }
+    let after = if patched {
+        " after mutating admission happens"
+    } else {
+        ""
+    };
+    warnings.push(format!(
+        ".metadata.ownerReferences contains duplicate entries{after}; API server dedups owner references in 1.20+, and may \
+         reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        gone.join(", ")
+    ));
+}
+
+/// The UID of a stored object.
+///
+/// # Errors
+/// 500 when its sidecar is damaged.
+pub(super) fn uid_of(object: &Object) -> Result<String, Status> {
+    Ok(object.sidecar().map_err(Status::internal)?.uid.as_str().to_owned())
+}
+
 /// Whether deletion was asked for.
 pub(super) fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Puts a condition into the status in place of the one of its type, or at the end.
+pub(super) fn set_condition(object: &mut Value, condition: Value) {
+    if !object["status"].is_object() {
+        object["status"] = Value::Object(Map::new());
+    }
+    match object["status"]["conditions"].as_array_mut() {
+        Some(conditions) => match conditions
+            .iter_mut()
+            .find(|present| present["type"] == condition["type"])
+        {
+            Some(present) => *present = condition,
+            None => conditions.push(condition),
+        },
+        None => object["status"]["conditions"] = vec![condition].into(),
+    }
 }
 
 /// A text in double quotes, as Go's `%q` writes plain text.

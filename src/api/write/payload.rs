@@ -171,15 +171,71 @@ pub(super) enum PatchType {
 /// # Errors
 /// 415 for media types that are no patch.
 pub(super) fn patch_type(headers: &HeaderMap) -> Result<PatchType, Status> {
-    match media_type(headers).as_str() {
-        "application/json-patch+json" => Ok(PatchType::Plain(PatchKind::Json)),
-        "application/merge-patch+json" => Ok(PatchType::Plain(PatchKind::Merge)),
-        "application/strategic-merge-patch+json" => Ok(PatchType::Plain(PatchKind::Strategic)),
-        "application/apply-patch+yaml" => Ok(PatchType::Apply),
-        _ => {
-            let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
-            status.details = Some(Box::default());
-            Err(status)
+    let text = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
+    // Upstream looks twice: the router with an open mind, the handler at every letter.
+    let told = match text.find(';') {
+        Some(end) if end > 0 => &text[..end],
+        _ => text,
+    };
+    if let Some((_, kind)) = PATCH_TYPES.iter().find(|(name, _)| *name == told) {
+        return Ok(*kind);
+    }
+    let mut routed = text
+        .split(',')
+        .map(|part| part.split(';').next().unwrap_or("").trim_matches(' '));
+    if routed.any(|part| PATCH_TYPES.iter().any(|(name, _)| *name == part)) {
+        let names: Vec<&str> = PATCH_TYPES.iter().map(|(name, _)| *name).collect();
+        return Err(Status::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            names.join(", ")
+        )));
+    }
+    let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
+    status.details = Some(Box::default());
+    Err(status)
+}
+
+/// Media types of patches.
+const PATCH_TYPES: [(&str, PatchType); 4] = [
+    ("application/json-patch+json", PatchType::Plain(PatchKind::Json)),
+    ("application/merge-patch+json", PatchType::Plain(PatchKind::Merge)),
+    (
+        "application/strategic-merge-patch+json",
+        PatchType::Plain(PatchKind::Strategic),
+    ),
+    ("application/apply-patch+yaml", PatchType::Apply),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_is_told_by_its_media_type_to_the_letter() {
+        let told = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, text.parse().unwrap());
+            patch_type(&headers).map_err(|status| status.message)
+        };
+        let merge = Ok(PatchType::Plain(PatchKind::Merge));
+        assert_eq!(told("application/merge-patch+json"), merge);
+        assert_eq!(told("application/merge-patch+json; charset=utf-8"), merge);
+        assert_eq!(told("application/merge-patch+json;charset=latin1;x=y"), merge);
+        assert!(
+            told("application/merge-patch+json ; charset=utf-8")
+                .unwrap_err()
+                .starts_with("the body")
+        );
+        for other in [
+            "application/json",
+            "application/Merge-Patch+json",
+            "",
+            "; application/merge-patch+json",
+        ] {
+            assert_eq!(told(other).unwrap_err(), "415: Unsupported Media Type", "{other}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! (Upstream's admission plugins ServiceAccount, Priority and RuntimeClass.) One thing differs: a service account named
 //! `default` need not exist, as there is no controller yet that makes it in every namespace.
 
-use crate::tree::Value;
+use crate::tree::{Value, json};
 
 use super::{classes, object};
 use crate::api::request::RequestInfo;
@@ -28,12 +28,37 @@ pub(super) fn fill(object: &mut Value, fills: &[Fill]) {
     }
 }
 
+/// Notes a condition that holds from now on, if it did not before.
+pub(super) fn set_condition(pod: &mut Value, kind: &str, reason: &str, message: &str) {
+    let present = pod["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|present| present["type"] == kind && present["status"] == "True");
+    let since = present.map_or_else(
+        || object::time(object::now_s()).into(),
+        |present| present["lastTransitionTime"].clone(),
+    );
+    let mut condition = json!({
+        "type": kind,
+        "status": "True",
+        "lastProbeTime": null,
+        "lastTransitionTime": since,
+    });
+    for (field, text) in [("reason", reason), ("message", message)] {
+        if !text.is_empty() {
+            condition[field] = text.into();
+        }
+    }
+    object::set_condition(pod, condition);
+}
+
 /// Checks what `pod` names, and finds the priority of its class.
 ///
 /// # Errors
 /// 403 when something is missing.
 pub(super) fn admit(view: &std::sync::Arc<View>, info: &RequestInfo, pod: &Value) -> Result<Vec<Fill>, Status> {
-    let name = object::meta(pod, "name").to_owned();
+    let name = object::admission_name(pod).to_owned();
     let forbidden = |why: &str| Status::forbidden("", "pods", &name, why);
     let namespace = info.namespace.as_deref().unwrap_or("");
     let text = |field: &str| pod["spec"][field].as_str().unwrap_or("").to_owned();

@@ -6,6 +6,7 @@ type Name = (&'static str, &'static str);
 
 /// Resources whose deletion answers with the object (`ReturnDeletedObject`), not with a Status.
 const OBJECT_ON_DELETE: &[Name] = &[
+    ("", "namespaces"),
     ("", "persistentvolumeclaims"),
     ("", "persistentvolumes"),
     ("", "pods"),

@@ -4,6 +4,7 @@ use crate::tree::Value;
 use bytes::Bytes;
 
 use super::options::WriteOptions;
+use super::preconditions::check_uid;
 use super::target::Target;
 use super::update::{self, Changed, Edited};
 use super::{commit, create, object, reply};
@@ -39,12 +40,16 @@ pub(super) async fn put(
     syntax: Syntax,
     body: &Bytes,
 ) -> Result<Response, Status> {
-    let decoded = create::decode(info, syntax, body, options.validation)?;
+    let mut decoded = create::decode(info, syntax, body, options.validation)?;
+    create::check_place(info, &mut decoded.value)?;
     update::check_name(info, &decoded.value)?;
-    create::check_place(info, &decoded.value)?;
     let wanted = update::revision_of(&decoded.value)?;
-    let edit = |old: &Value| scaled(info, old, &decoded.value, wanted, Vec::new());
-    let (changed, mut warnings) = update::change(api, &Target::of(info), options.dry_run, edit).await?;
+    let target = Target::of(info);
+    let edit = |old: &Value| {
+        check_uid(&target, Some(old), object::meta(&decoded.value, "uid"))?;
+        scaled(&target, old, &decoded.value, wanted, Vec::new())
+    };
+    let (changed, mut warnings) = update::change(api, &target, options.dry_run, edit).await?;
     warnings.extend(decoded.warnings.iter().cloned());
     answer(info, changed, &warnings)
 }
@@ -58,9 +63,12 @@ pub(super) async fn patch(
     body: &Bytes,
 ) -> Result<Response, Status> {
     let schema = Schema::of("autoscaling", "v1", "Scale").ok_or_else(Status::method_not_allowed)?;
+    let target = Target::of(info);
     let edit = |old: &Value| {
         let shown = scale_of(old);
-        let patched = patch::apply(kind, &shown, body, schema, options.validation).map_err(update::patch_refused)?;
+        let mut patched =
+            patch::apply(kind, &shown, body, schema, options.validation).map_err(update::patch_refused)?;
+        create::check_place(info, &mut patched.value)?;
         update::check_name(info, &patched.value)?;
         let asked = update::revision_of(&patched.value)?;
         let wanted = if asked == update::revision_of(old)? {
@@ -68,9 +76,9 @@ pub(super) async fn patch(
         } else {
             asked
         };
-        scaled(info, old, &patched.value, wanted, patched.warnings)
+        scaled(&target, old, &patched.value, wanted, patched.warnings)
     };
-    let (changed, warnings) = update::change(api, &Target::of(info), options.dry_run, edit).await?;
+    let (changed, warnings) = update::change(api, &target, options.dry_run, edit).await?;
     answer(info, changed, &warnings)
 }
 
@@ -84,18 +92,24 @@ fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<R
 
 /// The parent with the replicas that `scale` asks for.
 fn scaled(
-    info: &RequestInfo,
+    target: &Target,
     parent: &Value,
     scale: &Value,
     revision: Option<u64>,
     warnings: Vec<String>,
 ) -> Result<Edited, Status> {
-    let name = info.name.as_deref().unwrap_or("");
-    let value = apply_scale(&info.resource, parent, scale).map_err(|refusal| match refusal {
+    let (resource, name) = (&target.resource, target.name.as_str());
+    let value = apply_scale(resource, parent, scale).map_err(|refusal| match refusal {
         // The fields that break rules are those of the Scale.
         Refusal::Invalid(errors) => Status::invalid("autoscaling", "Scale", name, commit::causes(errors)),
-        refusal => commit::refused(&info.resource, name, refusal),
+        refusal => commit::refused(resource, name, refusal),
     })?;
+    let (asked, present) = (object::meta(scale, "uid"), object::meta(parent, "uid"));
+    if !asked.is_empty() && asked != present {
+        let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {present}");
+        let scale = format!("{}/scale", resource.plural);
+        return Err(Status::conflict(&resource.group, &scale, name, &why));
+    }
     Ok(Edited {
         value,
         revision,

@@ -1,6 +1,7 @@
 //! PUT and PATCH: reading, changing and writing back until nobody was faster.
 
 use std::borrow::Cow;
+use std::num::IntErrorKind;
 
 use crate::tree::Value;
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use http::StatusCode;
 use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
+use super::preconditions::{check_uid, check_versioned};
 use super::target::Target;
 use super::{classes, create, object, reply};
 use crate::api::Api;
@@ -48,58 +50,37 @@ pub(super) async fn put(
     syntax: Syntax,
     body: &Bytes,
 ) -> Result<Response, Status> {
-    let decoded = create::decode(info, syntax, body, options.validation)?;
+    let mut decoded = create::decode(info, syntax, body, options.validation)?;
+    create::check_place(info, &mut decoded.value)?;
     check_name(info, &decoded.value)?;
-    create::check_place(info, &decoded.value)?;
+    object::dedup_owners(&mut decoded.value, false, &mut decoded.warnings);
     let wanted = revision_of(&decoded.value)?;
-    let resource = &info.resource;
-    let name = info.name.as_deref().unwrap_or("");
-    let creates = info.subresource.is_none() && resource.strategy.creates_on_update;
+    let target = Target::of(info);
+    let uid = object::meta(&decoded.value, "uid").to_owned();
+    let creates = info.subresource.is_none() && info.resource.strategy.creates_on_update;
     if creates {
         let view = api.reader.store.view();
         if view
-            .get(&resource.storage, &info.key())
+            .get(&info.resource.storage, &info.key())
             .map_err(Status::internal)?
             .is_none()
         {
+            check_uid(&target, None, &uid)?;
             let mut value = decoded.value;
             object::metadata_mut(&mut value).remove("resourceVersion");
             return create::insert(api, info, options, &Manager::of(info), value, decoded.warnings).await;
         }
     }
-    let uid = object::meta(&decoded.value, "uid").to_owned();
     let edit = |old: &Value| {
-        if wanted.is_none() && info.subresource.is_none() && resource.strategy.update_needs_version {
-            let cause = Cause {
-                reason: "FieldValueInvalid".into(),
-                message: "Invalid value: 0: must be specified for an update".into(),
-                field: "metadata.resourceVersion".into(),
-            };
-            // Upstream names the resource here, not the kind.
-            return Err(Status::invalid(&resource.group, &resource.plural, name, vec![cause]));
-        }
-        let present = object::meta(old, "uid");
-        if !uid.is_empty() && uid != present {
-            let group = if resource.group.is_empty() {
-                String::new()
-            } else {
-                format!("{}/", &resource.group)
-            };
-            let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{}, ResourceVersion: 0, \
-                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {present}",
-                &resource.plural,
-                info.key(),
-            );
-            return Err(Status::conflict(&resource.group, &resource.plural, name, &why));
-        }
+        check_uid(&target, Some(old), &uid)?;
+        check_versioned(&target, wanted)?;
         Ok(Edited {
             value: decoded.value.clone(),
             revision: wanted,
             warnings: Vec::new(),
         })
     };
-    let (changed, mut warnings) = change(api, &Target::of(info), options.dry_run, edit).await?;
+    let (changed, mut warnings) = change(api, &target, options.dry_run, edit).await?;
     warnings.splice(0..0, decoded.warnings.iter().cloned());
     answer(info, changed, &warnings)
 }
@@ -115,11 +96,14 @@ pub(super) async fn patch(
     let resource = &info.resource;
     let schema =
         Schema::of(&resource.group, &resource.version, &resource.kind).ok_or_else(Status::method_not_allowed)?;
+    let target = Target::of(info);
     let edit = |old: &Value| {
-        let patched = patch::apply(kind, old, body, schema, options.validation).map_err(patch_refused)?;
+        let mut patched = patch::apply(kind, old, body, schema, options.validation).map_err(patch_refused)?;
+        create::check_place(info, &mut patched.value)?;
         check_name(info, &patched.value)?;
-        create::check_place(info, &patched.value)?;
+        object::dedup_owners(&mut patched.value, true, &mut patched.warnings);
         let asked = revision_of(&patched.value)?;
+        check_versioned(&target, asked)?;
         let present = revision_of(old)?;
         // A patch that does not touch the revision takes whatever is there.
         let revision = if asked == present { None } else { asked };
@@ -129,7 +113,7 @@ pub(super) async fn patch(
             warnings: patched.warnings,
         })
     };
-    let (changed, warnings) = change(api, &Target::of(info), options.dry_run, edit).await?;
+    let (changed, warnings) = change(api, &target, options.dry_run, edit).await?;
     answer(info, changed, &warnings)
 }
 
@@ -166,7 +150,9 @@ pub(super) fn patch_refused(error: PatchError) -> Status {
 pub(super) fn check_name(info: &RequestInfo, value: &Value) -> Result<(), Status> {
     let named = info.name.as_deref().unwrap_or("");
     match object::meta(value, "name") {
-        "" => Err(Status::bad_request("name must be provided")),
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({named} based on URL) was undeterminable: name must be provided"
+        ))),
         name if name != named => Err(Status::bad_request(format!(
             "the name of the object ({name}) does not match the name on the URL ({named})"
         ))),
@@ -180,10 +166,14 @@ pub(super) fn revision_of(value: &Value) -> Result<Option<u64>, Status> {
         "" => Ok(None),
         text => match text.parse::<u64>() {
             Ok(revision) => Ok((revision > 0).then_some(revision)),
-            Err(_) => Err(Status::plain(
-                500,
-                format!("strconv.ParseUint: parsing {}: invalid syntax", object::quoted(text)),
-            )),
+            Err(error) => {
+                let why = match error.kind() {
+                    IntErrorKind::PosOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                let text = object::quoted(text);
+                Err(Status::plain(500, format!("strconv.ParseUint: parsing {text}: {why}")))
+            }
         },
     }
 }
