@@ -3,13 +3,20 @@
 //! The kubectl on PATH goes through everything; `kubectl.1.NN` beside it go through a short pass. Without any kubectl
 //! these tests say so loudly and check nothing.
 
+mod custom;
+mod deleting;
 mod errors;
 mod generators;
+mod history;
+mod kinds;
 mod manifests;
 #[path = "../process/mod.rs"]
 mod process;
 mod reading;
 mod rollout;
+mod server_side;
+mod sets;
+mod subresources;
 mod tool;
 mod versions;
 mod watching;

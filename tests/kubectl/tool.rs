@@ -67,11 +67,17 @@ impl Kubectl {
     /// `program`, in a new namespace.
     pub(crate) fn with(program: &Path, topic: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let namespace = format!("{topic}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        Kubectl::on(shared_server(), program, namespace)
+    }
+
+    /// `program`, in a new namespace of `server`.
+    pub(crate) fn on(server: Arc<Server>, program: &Path, namespace: String) -> Self {
         let kubectl = Kubectl {
             program: program.to_owned(),
-            server: shared_server(),
+            server,
             home: tempfile::tempdir().expect("a folder"),
-            namespace: format!("{topic}-{}", NUMBER.fetch_add(1, Ordering::Relaxed)),
+            namespace,
         };
         let manifest = format!(
             "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {}}}\n",
