@@ -10,6 +10,8 @@ pub enum PostingKind {
     LabelName = 2,
     /// It has this selectable field with this value.
     Field = 3,
+    /// It has an owner of this UID, the value; the name is empty. With an empty value: it has owners.
+    Owner = 4,
 }
 
 /// The number under which a posting is filed.

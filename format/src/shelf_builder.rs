@@ -27,6 +27,7 @@ pub struct ShelfBuilder {
     postings: Vec<Posting>,
     /// `None` when the part gets no rows
     rows: Option<Rows>,
+    lists_owners: bool,
 }
 
 /// The Table rows of a part, as long as all of them follow one layout.
@@ -110,7 +111,16 @@ impl ShelfBuilder {
             last_key_at: 0,
             postings: Vec::new(),
             rows: None,
+            lists_owners: true,
         }
+    }
+
+    /// Makes a part as it was made before owners had postings: for tests of readers.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_owners(mut self) -> Self {
+        self.lists_owners = false;
+        self
     }
 
     /// Gives the part Table rows, as long as the sidecars of all objects follow one layout. To be called before the first
@@ -145,7 +155,7 @@ impl ShelfBuilder {
             return Err(FormatError::new(0, Reason::Order { field: "key" }));
         }
         let sidecar = sidecar::access(archive)?;
-        let posting_count = sidecar.labels.len() * 2 + sidecar.fields.len();
+        let posting_count = sidecar.labels.len() * 2 + sidecar.fields.len() + sidecar.owners.len() + 1;
         let len = [
             key.len(),
             json.len(),
@@ -196,6 +206,9 @@ impl ShelfBuilder {
         let sidecar_at = self.sidecars.len() - archive.len();
         // the strings of an accessed archive lie in its bytes
         let place = |text: &str| {
+            if text.is_empty() {
+                return (0, 0);
+            }
             let offset = text.as_ptr() as usize - archive.as_ptr() as usize;
             ((sidecar_at + offset) as u32, text.len() as u32)
         };
@@ -206,7 +219,7 @@ impl ShelfBuilder {
                 ordinal,
                 kind,
                 name: place(name),
-                value: if value.is_empty() { (0, 0) } else { place(value) },
+                value: place(value),
             });
         };
         for label in sidecar.labels.iter() {
@@ -215,6 +228,12 @@ impl ShelfBuilder {
         }
         for field in sidecar.fields.iter() {
             list(PostingKind::Field, &field.name, &field.value);
+        }
+        if self.lists_owners && !sidecar.owners.is_empty() {
+            list(PostingKind::Owner, "", "");
+            for owner in sidecar.owners.iter().filter(|owner| !owner.is_empty()) {
+                list(PostingKind::Owner, "", owner);
+            }
         }
         self.count += 1;
         Ok(())

@@ -10,7 +10,7 @@ use std::ops::Range;
 use flatkube_format::shelf::PostingRun;
 
 use super::error::Damaged;
-use super::selection::{Listed, Plan, Selection};
+use super::selection::{Listed, Plan, Selection, Sought};
 use super::shelf_set::Part;
 use super::shelf_walk::is_selected;
 
@@ -32,6 +32,8 @@ pub(super) struct Candidates {
     other_runs: Vec<Vec<PostingRun>>,
     /// Whether the runs decide, without a look at sidecars.
     is_sure: bool,
+    /// Every object of the part is a candidate: what is sought is not among its postings.
+    is_unlisted: bool,
     window: Vec<u32>,
     /// Index in `window` of the next one.
     next: usize,
@@ -47,6 +49,7 @@ impl Candidates {
             runs: Vec::new(),
             other_runs: Vec::new(),
             is_sure: false,
+            is_unlisted: false,
             window: Vec::new(),
             next: 0,
             covered: 0,
@@ -121,12 +124,21 @@ impl Candidates {
         self.window.clear();
         self.is_sure = self.plan.is_decided;
         self.runs.clear();
-        find_runs(part, &self.plan.rarest, &mut self.runs, &mut self.is_sure)?;
         self.other_runs.clear();
+        self.is_unlisted = is_unlisted(part, &self.plan.rarest)?;
+        if self.is_unlisted {
+            self.is_sure = false;
+        } else {
+            find_runs(part, &self.plan.rarest, &mut self.runs, &mut self.is_sure)?;
+        }
         if self.runs.is_empty() {
             return Ok(());
         }
         for listed in &self.plan.others {
+            if is_unlisted(part, listed)? {
+                self.is_sure = false;
+                continue;
+            }
             let mut runs = Vec::with_capacity(listed.sought.len());
             find_runs(part, listed, &mut runs, &mut self.is_sure)?;
             // What every object has needs no look-up.
@@ -141,6 +153,12 @@ impl Candidates {
     fn load(&mut self, part: &Part, start: u32, end: u32) {
         self.window.clear();
         self.next = 0;
+        if self.is_unlisted {
+            let covered = end.min(start.saturating_add(WINDOW as u32));
+            self.window.extend(start..covered);
+            self.covered = covered as usize;
+            return;
+        }
         let share = (WINDOW / self.runs.len().max(1)).max(16);
         let mut covered = end;
         for &run in &self.runs {
@@ -158,6 +176,11 @@ impl Candidates {
             .truncate(self.window.partition_point(|&candidate| candidate < covered));
         self.covered = covered as usize;
     }
+}
+
+/// Whether the part's postings do not tell which objects satisfy a requirement.
+fn is_unlisted(part: &Part, listed: &Listed) -> Result<bool, Damaged> {
+    Ok(listed.sought.iter().any(Sought::is_owner) && !part.lists_owners()?)
 }
 
 /// Finds the runs of a requirement; `is_sure` stays true if the part vouches for all of them.

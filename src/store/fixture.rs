@@ -169,7 +169,15 @@ impl Fixture {
                 upper: upper.map(Into::into),
             };
             let mut listing = Listing::between(&source, resource, range, &Selection::all());
-            let new = || ShelfBuilder::new(STORE, resource, source.revision).with_rows(Some(FRAME));
+            let new = || {
+                let builder = ShelfBuilder::new(STORE, resource, source.revision).with_rows(Some(FRAME));
+                // Some as they were written before owners had postings.
+                if per_part.is_multiple_of(3) {
+                    builder.without_owners()
+                } else {
+                    builder
+                }
+            };
             let mut builder = new();
             while let Some(run) = listing.next(usize::MAX).unwrap() {
                 for object in run.objects() {
@@ -240,6 +248,17 @@ pub(super) fn map_of(bytes: &[u8]) -> Map {
 
 /// An object with these labels and fields (each sorted by name) and about `padding` bytes more.
 pub(super) fn object(key: &str, labels: &[(&str, &str)], fields: &[(&str, &str)], padding: usize) -> Prepared {
+    owned(key, labels, fields, &[], padding)
+}
+
+/// As [`object`], with the UIDs of owners.
+pub(super) fn owned(
+    key: &str,
+    labels: &[(&str, &str)],
+    fields: &[(&str, &str)],
+    owners: &[&str],
+    padding: usize,
+) -> Prepared {
     let pairs = |pairs: &[(&str, &str)]| {
         pairs
             .iter()
@@ -257,6 +276,7 @@ pub(super) fn object(key: &str, labels: &[(&str, &str)], fields: &[(&str, &str)]
         metadata_tail: 2,
         labels: pairs(labels),
         fields: pairs(fields),
+        owners: owners.iter().map(ToString::to_string).collect(),
         ..Sidecar::default()
     };
     let prepared = Prepared {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flatkube_format::shelf::{PostingKind, posting_hash};
 use proptest::prelude::*;
 
-use super::fixture::{Fixture, object};
+use super::fixture::{Fixture, object, owned};
 use super::shelf_set::ShelfSet;
 use super::{Listing, Range, Requirement, Run, Selection, View};
 
@@ -22,6 +22,7 @@ struct Thing {
     revision: u64,
     labels: BTreeMap<&'static str, String>,
     fields: BTreeMap<&'static str, String>,
+    owners: &'static [&'static str],
     json: Vec<u8>,
 }
 
@@ -110,6 +111,16 @@ fn thing(step: &Step) -> (BTreeMap<&'static str, String>, BTreeMap<&'static str,
     (labels, fields)
 }
 
+/// Owners of things on a node; some twice, some without a UID.
+const OWNERS: [&[&str]; 3] = [&[], &["o1"], &["o2", "", "o1", "o2"]];
+
+fn owners(step: &Step) -> &'static [&'static str] {
+    let Step::Put { node, tier, .. } = step else {
+        unreachable!("only puts make things")
+    };
+    OWNERS[(node + tier) % OWNERS.len()]
+}
+
 fn pairs<'a>(map: &'a BTreeMap<&'static str, String>) -> Vec<(&'a str, &'a str)> {
     map.iter().map(|(&name, value)| (name, value.as_str())).collect()
 }
@@ -173,6 +184,13 @@ fn selections() -> Vec<Selection> {
         vec![namespace("a", true), name("n1", true)],
         vec![namespace("a", false)],
         vec![namespace("", true)],
+        vec![Requirement::Owned],
+        vec![Requirement::OwnedBy("o1".into())],
+        vec![Requirement::OwnedBy("o2".into())],
+        vec![Requirement::OwnedBy(String::new())],
+        vec![Requirement::OwnedBy("o3".into())],
+        vec![Requirement::OwnedBy("o2".into()), is("app", &["web", "db"])],
+        vec![Requirement::OwnedBy("o1".into()), is("tier", &["t1"]), namespace("a", true)],
     ];
     all.into_iter().map(|requirements| Selection { requirements }).collect()
 }
@@ -192,6 +210,8 @@ fn holds(requirement: &Requirement, key: &str, thing: &Thing) -> bool {
         Requirement::LabelBelow { name, value } => number(name).is_some_and(|found| found < *value),
         Requirement::FieldIs { name, value } => field(name) == *value,
         Requirement::FieldIsNot { name, value } => field(name) != *value,
+        Requirement::Owned => !thing.owners.is_empty(),
+        Requirement::OwnedBy(uid) => !uid.is_empty() && thing.owners.contains(&uid.as_str()),
         Requirement::Name { value, is } => (name == value) == *is,
         Requirement::Namespace { value, is } => (namespace == value) == *is,
     }
@@ -320,7 +340,8 @@ fn run(steps: &[Step]) {
             Step::Put { key, .. } => {
                 let key = key_of(*key);
                 let (labels, fields) = thing(step);
-                let prepared = object(&key, &pairs(&labels), &pairs(&fields), key.len());
+                let owners = owners(step);
+                let prepared = owned(&key, &pairs(&labels), &pairs(&fields), owners, key.len());
                 let revision = fixture.put(RESOURCE, &key, &prepared);
                 let [before, behind] = prepared.halves().unwrap();
                 let json = [before, revision.to_string().as_bytes(), behind].concat();
@@ -330,6 +351,7 @@ fn run(steps: &[Step]) {
                         revision,
                         labels,
                         fields,
+                        owners,
                         json,
                     },
                 );

@@ -204,6 +204,16 @@ impl ResourceView {
                     .list_under(log, key, slot, None, posting_hash(PostingKind::Field, name, value));
             }
         }
+        if !sidecar.owners.is_empty() && before.is_none_or(|before| before.owners.is_empty()) {
+            let hash = posting_hash(PostingKind::Owner, "", "");
+            self.active.list_under(log, key, slot, None, hash);
+        }
+        for owner in sidecar.owners.iter().map(|owner| owner.as_str()) {
+            if before.is_none_or(|before| before.owners.iter().all(|other| other != owner)) {
+                let hash = posting_hash(PostingKind::Owner, "", owner);
+                self.active.list_under(log, key, slot, None, hash);
+            }
+        }
         Ok(())
     }
 

@@ -82,6 +82,10 @@ pub enum Requirement {
         /// Refused value.
         value: String,
     },
+    /// One of the object's owners has this UID. No UID: never true.
+    OwnedBy(String),
+    /// The object has owners.
+    Owned,
     /// `metadata.name`, which is read from the key.
     Name {
         /// The name to compare with.
@@ -180,6 +184,8 @@ impl Requirement {
             Requirement::LabelBelow { name, value } => integer(sidecar.label(name)).is_some_and(|found| found < *value),
             Requirement::FieldIs { name, value } => sidecar.field(name).unwrap_or("") == value,
             Requirement::FieldIsNot { name, value } => sidecar.field(name).unwrap_or("") != value,
+            Requirement::OwnedBy(uid) => is_owned_by(sidecar, uid),
+            Requirement::Owned => !sidecar.owners.is_empty(),
             Requirement::Name { .. } | Requirement::Namespace { .. } => self.key_holds(key).unwrap_or(true),
         }
     }
@@ -231,6 +237,22 @@ impl Requirement {
                 sought: vec![Sought::new(PostingKind::Field, name, value)],
                 is_exact: true,
             }),
+            // The number of an empty UID is that of everything with owners.
+            Requirement::OwnedBy(uid) if uid.is_empty() => Some(Listed {
+                name: None,
+                sought: Vec::new(),
+                is_exact: true,
+            }),
+            Requirement::OwnedBy(uid) => Some(Listed {
+                name: None,
+                sought: vec![Sought::new(PostingKind::Owner, "", uid)],
+                is_exact: true,
+            }),
+            Requirement::Owned => Some(Listed {
+                name: None,
+                sought: vec![Sought::new(PostingKind::Owner, "", "")],
+                is_exact: true,
+            }),
             _ => None,
         }
     }
@@ -280,8 +302,19 @@ impl Sought {
             PostingKind::Label => sidecar.label(&self.name) == Some(&self.value),
             PostingKind::LabelName => sidecar.label(&self.name).is_some(),
             PostingKind::Field => sidecar.field(&self.name) == Some(&self.value),
+            PostingKind::Owner if self.value.is_empty() => !sidecar.owners.is_empty(),
+            PostingKind::Owner => is_owned_by(sidecar, &self.value),
         }
     }
+
+    /// Whether it is an owner, which older shelves do not list.
+    pub(super) fn is_owner(&self) -> bool {
+        self.kind == PostingKind::Owner
+    }
+}
+
+fn is_owned_by(sidecar: &ArchivedSidecar, uid: &str) -> bool {
+    !uid.is_empty() && sidecar.owners.iter().any(|owner| owner == uid)
 }
 
 impl Listed {

@@ -5,13 +5,13 @@
 
 use std::fmt;
 use std::ops::{Bound, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use bytes::Bytes;
 use flatkube_format::manifest::PartEntry;
-use flatkube_format::shelf::{Entry, PostingRun, Postings, RowHoles, Shelf};
+use flatkube_format::shelf::{Entry, PostingKind, PostingRun, Postings, RowHoles, Shelf, posting_hash};
 use flatkube_format::sidecar::ArchivedSidecar;
 
 use super::archive::ShelvedArchives;
@@ -34,6 +34,8 @@ pub struct Part {
     archives: ShelvedArchives,
     /// [`Sought::proof`]s of labels and fields of which a sidecar has shown that their run lists them, by their hashes.
     vouched: [AtomicU64; VOUCHED],
+    /// What [`Part::lists_owners`] found; 0: nothing yet.
+    owners_listed: AtomicU8,
     /// The long range that was last read ahead: see [`Ahead`].
     ahead: AtomicU64,
 }
@@ -126,6 +128,7 @@ impl Part {
             shelf,
             proven,
             vouched: Default::default(),
+            owners_listed: AtomicU8::new(0),
             ahead: AtomicU64::new(0),
         })
     }
@@ -233,6 +236,28 @@ impl Part {
 
     pub(super) fn postings_of(&self, run: PostingRun) -> Postings<'_> {
         self.shelf.postings_of(&self.bytes, run)
+    }
+
+    /// Whether the postings tell of owners. Those of parts that were written before there were such postings do not; to tell them
+    /// from parts without owned objects, all sidecars are looked at, once.
+    pub(super) fn lists_owners(&self) -> Result<bool, Damaged> {
+        const YES: u8 = 1;
+        const NO: u8 = 2;
+        match self.owners_listed.load(Ordering::Relaxed) {
+            YES => return Ok(true),
+            NO => return Ok(false),
+            _ => {}
+        }
+        let mut listed = self.posting_run(posting_hash(PostingKind::Owner, "", "")).is_some();
+        if !listed {
+            listed = true;
+            for object in 0..self.count() {
+                listed = listed && self.archive(object)?.owners.is_empty();
+            }
+        }
+        self.owners_listed
+            .store(if listed { YES } else { NO }, Ordering::Relaxed);
+        Ok(listed)
     }
 
     /// Whether all objects of a run have what is sought. Looks at one sidecar, once.
