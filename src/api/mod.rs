@@ -34,6 +34,7 @@ mod write;
 mod yaml;
 
 pub use stopping::{Stopper, Stopping};
+pub use write::{Client, Delete};
 
 use crate::auth::{Tokens, User};
 use crate::resources::custom::Registry;

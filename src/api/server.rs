@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use super::connection::{self, Shared, Transport};
 use super::metrics;
 use super::read::{Notice, Reader};
-use super::{Api, Stopper, bootstrap, write};
-use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens};
+use super::{Api, Client, Stopper, bootstrap, write};
+use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
 use crate::resources::KindArchiver;
 use crate::store::disk::RealDisk;
 use crate::store::{OpenError, Options, Store};
@@ -190,6 +190,18 @@ impl Server {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// A client within the process that writes as `user`, which `manager` is noted for.
+    pub fn client(&self, user: &str, manager: &'static str) -> Client {
+        let groups = match user.strip_prefix("system:serviceaccount:").and_then(|of| of.split_once(':')) {
+            Some((namespace, _)) => vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+            ],
+            None => Vec::new(),
+        };
+        Client::new(self.api.clone(), User::authenticated(user, "", groups), manager)
     }
 
     /// The store that is served.

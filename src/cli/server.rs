@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
+use crate::controllers::Controllers;
 use crate::store::{self, OpenError, Options};
 
 /// Where a server keeps its data unless told otherwise.
@@ -206,6 +207,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         },
     };
     let server = Server::start(config).await.map_err(explain)?;
+    let controllers = (arguments.controllers == Switch::On).then(|| Controllers::start(&server));
     if is_lax {
         tracing::warn!(
             "durability=os: a crash of this machine may lose the newest writes, and history starts anew after it"
@@ -216,13 +218,20 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     let name = signals.next().await;
     tracing::info!("{name}: stopping");
     tokio::select! {
-        () = server.stop() => tracing::info!("stopped"),
+        () = stop(server, controllers) => tracing::info!("stopped"),
         name = signals.next() => {
             return Err(Failure::new(Exit::Failure, format!("{name} again: ended before everything was finished"))
                 .advise("acknowledged writes are safe; the next start takes a little longer"));
         }
     }
     Ok(())
+}
+
+async fn stop(server: Server, controllers: Option<Controllers>) {
+    server.stop().await;
+    if let Some(controllers) = controllers {
+        controllers.ended().await;
+    }
 }
 
 /// A write beyond RLIMIT_FSIZE is an error of that write. Without a handler its signal ends the process without a word.

@@ -137,6 +137,10 @@ struct Spans {
     metadata_tail: usize,
 }
 
+/// The field that sidecars of objects have which are being deleted, and its value. It is not one that clients may select by: the
+/// program finds what is going by it.
+pub const DELETING: (&str, &str) = ("metadata.deletionTimestamp", "set");
+
 fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sidecar {
     let pair = |name: &str, value: &str| Pair {
         name: name.to_owned(),
@@ -152,6 +156,9 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
         .iter()
         .filter_map(|field| Some(pair(field, &kind::field_value(resource?, object, field))))
         .collect();
+    if !lookup::text(object, "/metadata/deletionTimestamp").is_empty() {
+        fields.push(pair(DELETING.0, DELETING.1));
+    }
     fields.sort_by(|a, b| a.name.cmp(&b.name));
     let owners = lookup::list(object, "/metadata/ownerReferences").iter();
     let (row, holes) = table::row(&kind::cells(resource, object));

@@ -8,12 +8,14 @@
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
 //! | `preconditions` | which object, at which revision, a write demands |
 //! | `clearing`, `remains`, `own_status` | what the server does by itself |
+//! | `client` | writes of the program's own parts |
 //! | `commit` | handing over to the store |
 //! | `reply` | the answer |
 
 mod binding;
 mod classes;
 mod clearing;
+mod client;
 mod collection;
 mod commit;
 mod create;
@@ -54,6 +56,7 @@ use options::WriteOptions;
 use payload::PatchType;
 
 pub(super) use clearing::run as clear_namespaces;
+pub use client::{Client, Delete};
 pub(super) use object::quoted;
 pub(super) use own_status::run as keep_own_statuses;
 pub(super) use scale::get as get_scale;

@@ -1,0 +1,145 @@
+//! The API without HTTP, for parts of the program that write: controllers, the scheduler.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::manager::Manager;
+use super::options::{DeleteOptions, WriteOptions};
+use super::target::Target;
+use super::update::{self, Edited};
+use super::create;
+use super::delete::remove;
+use crate::api::negotiate::Answer;
+use crate::api::request::{Query, RequestInfo, Verb};
+use crate::api::status::Status;
+use crate::api::{Api, Stopping};
+use crate::auth::User;
+use crate::resources::custom::Registry;
+use crate::resources::{Propagation, ResourceRef};
+use crate::schema::FieldValidation;
+use crate::store::Store;
+use crate::tree::Value;
+
+/// A client within the process. What it writes goes the way of a request: admission, defaults, validation, managers, the log. It
+/// reads views of the store itself. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    api: Arc<Api>,
+    user: Arc<User>,
+    manager: &'static str,
+}
+
+/// What must hold of an object that is to be deleted, and what becomes of its dependents.
+#[derive(Debug, Clone, Default)]
+pub struct Delete {
+    /// The UID that it must have.
+    pub uid: Option<String>,
+    /// The revision that it must be at.
+    pub revision: Option<u64>,
+    /// What becomes of its dependents; by default what the kind says.
+    pub propagation: Option<Propagation>,
+    /// Seconds that a Pod has to end; by default what the Pod says.
+    pub grace_s: Option<i64>,
+}
+
+impl Client {
+    pub(in crate::api) fn new(api: Arc<Api>, user: User, manager: &'static str) -> Self {
+        Self {
+            api,
+            user: Arc::new(user),
+            manager,
+        }
+    }
+
+    /// The store: views, and the log to follow.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.api.reader.store
+    }
+
+    /// The signal that the server is ending.
+    pub fn stopping(&self) -> &Stopping {
+        &self.api.reader.stopping
+    }
+
+    /// The custom resources that are served.
+    pub fn custom(&self) -> &Registry {
+        &self.api.custom
+    }
+
+    /// Creates an object. A name is made of `generateName` as for any client.
+    ///
+    /// # Errors
+    /// What a client would be answered: 409 when it is there, 422 when it is not valid, 403 when its namespace is going.
+    pub async fn create(&self, resource: &ResourceRef, namespace: Option<&str>, object: Value) -> Result<(), Status> {
+        let info = RequestInfo {
+            verb: Verb::Create,
+            resource: resource.clone(),
+            subresource: None,
+            namespace: namespace.map(str::to_owned),
+            name: None,
+            query: Query::new(""),
+            answer: Answer::default(),
+            user: self.user.clone(),
+            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            headers: HeaderMap::new(),
+        };
+        let options = WriteOptions {
+            dry_run: false,
+            validation: FieldValidation::default(),
+        };
+        let manager = Manager::named(self.manager, resource.clone(), "");
+        create::insert(&self.api, &info, &options, &manager, object, Vec::new())
+            .await
+            .map(drop)
+    }
+
+    /// Changes an object, or with `subresource` that part of it: `edit` gets it as it is, in the resource's version, and says how it
+    /// should be; `None`: as it is. Begins anew when another writer was faster. A change that changes nothing is not written.
+    ///
+    /// # Errors
+    /// What a client would be answered: 404 when it is gone, 409 when others were always faster, 422 when it is not valid.
+    pub async fn change(
+        &self,
+        resource: &ResourceRef,
+        subresource: Option<&'static str>,
+        key: &str,
+        edit: impl Fn(&Value) -> Option<Value>,
+    ) -> Result<(), Status> {
+        let target = Target {
+            subresource,
+            manager: Some(Manager::named(
+                self.manager,
+                resource.clone(),
+                subresource.unwrap_or(""),
+            )),
+            ..Target::at(resource, key)
+        };
+        let edit = |old: &Value| {
+            Ok(Edited {
+                value: edit(old).unwrap_or_else(|| old.clone()),
+                revision: None,
+                warnings: Vec::new(),
+            })
+        };
+        update::change(&self.api, &target, false, edit).await.map(drop)
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// What a client would be answered: 404 when it is gone, 409 when it is not the one that is meant.
+    pub async fn delete(&self, resource: &ResourceRef, key: &str, delete: &Delete) -> Result<(), Status> {
+        let options = DeleteOptions {
+            grace_seconds: delete.grace_s,
+            propagation: delete.propagation,
+            uid: delete.uid.clone(),
+            revision: delete.revision.map(|revision| revision.to_string()),
+            ..DeleteOptions::default()
+        };
+        remove(&self.api, &Target::at(resource, key), &options)
+            .await
+            .map(drop)
+    }
+}

@@ -1,0 +1,250 @@
+//! One object is looked at, and what has to be done is done.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::follow::GATHERED;
+use super::relations::{Dependents, FOREGROUND, Metadata, ORPHAN, Standing, Unknown, is_deleting, standing, stored};
+use super::{Collector, Place, lock};
+use crate::api::Delete;
+use crate::api::status::Status;
+use crate::controllers::queue::Done;
+use crate::resources::{Propagation, ResourceRef};
+use crate::tree::Value;
+
+use std::time::Duration;
+
+/// Dependents that are worked on side by side.
+const PARALLEL: usize = 16;
+/// Dependents that are asked for at once; more follow when these have gone.
+const DEPENDENTS_MAX: usize = 512;
+/// An object that waits for its dependents is looked at this often, whatever the log tells.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Why a look has to be repeated.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// It cannot be told what should be done.
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+    /// A write was refused.
+    #[error("{0}")]
+    Refused(Status),
+    /// A task ended unasked.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl Collector {
+    /// Looks at one object: lets its dependents go if its deletion asks for that, deletes it if its owners are gone.
+    pub(super) async fn look(&self, place: &Place) -> Result<Done, Failure> {
+        let view = self.client.store().view();
+        let Some(resource) = stored(&self.client, &place.storage) else {
+            return Ok(Done::Settled);
+        };
+        let Some(object) = view.get(&place.storage, &place.key).map_err(Unknown::from)? else {
+            return Ok(Done::Settled);
+        };
+        let metadata = Metadata::of(&object)?;
+        if metadata.orphans_dependents() {
+            return self.orphan(&resource, place, &metadata.uid).await;
+        }
+        if metadata.waits_for_dependents() {
+            return self.wait(&resource, place, &metadata.uid).await;
+        }
+        if metadata.is_deleting() {
+            return Ok(Done::Settled);
+        }
+        let (mut present, mut waiting, mut useless) = (false, false, Vec::new());
+        for owner in &metadata.owner_references {
+            match standing(&self.client, &view, &place.key, owner)? {
+                Standing::Present => present = true,
+                Standing::Waiting => {
+                    waiting = true;
+                    useless.push(owner.uid.as_str());
+                }
+                Standing::Absent => useless.push(owner.uid.as_str()),
+                Standing::Impossible => return Ok(Done::Settled),
+            }
+        }
+        if useless.is_empty() {
+            return Ok(Done::Settled);
+        }
+        if present {
+            return self.disown(&resource, place, &metadata.uid, &useless).await;
+        }
+        let mut propagation = metadata.propagation();
+        if waiting && self.dependents(&metadata.uid).next()?.is_some() {
+            propagation = Propagation::Foreground;
+            if self.is_awaited_by_a_dependent(&metadata.uid)? {
+                self.unblock(&resource, place, &metadata.uid).await?;
+                return Ok(Done::Again);
+            }
+        }
+        let delete = Delete {
+            uid: Some(metadata.uid),
+            // Owners that it got since are not overlooked.
+            revision: Some(object.revision()),
+            propagation: Some(propagation),
+            grace_s: None,
+        };
+        settled(self.client.delete(&resource, &place.key, &delete).await)
+    }
+
+    /// Looks at everything that depended on an object that is gone.
+    pub(super) async fn collect_dependents(self: &Arc<Self>, uid: &str) -> Result<Done, Failure> {
+        // First, so that what names it from now on is looked at.
+        lock(&self.present).remove(uid);
+        let mut dependents = self.dependents(uid);
+        let mut looks: JoinSet<Result<Done, Failure>> = JoinSet::new();
+        let mut done = Done::Settled;
+        loop {
+            let next = dependents.next()?;
+            while let Some(look) = if next.is_some() && looks.len() < PARALLEL {
+                None
+            } else {
+                looks.join_next().await
+            } {
+                match look? {
+                    Ok(Done::Settled) => {}
+                    Ok(Done::Again | Done::After(_)) => done = Done::Again,
+                    Err(failure) => {
+                        tracing::debug!(%failure, "a dependent stays for now");
+                        done = Done::Again;
+                    }
+                }
+            }
+            let Some((storage, object)) = next else {
+                return Ok(done);
+            };
+            let (collector, place) = (self.clone(), Place::of(&storage, &object));
+            looks.spawn(async move { collector.look(&place).await });
+        }
+    }
+
+    /// Lets dependents go on without their owner, then the owner go.
+    async fn orphan(&self, resource: &ResourceRef, place: &Place, uid: &str) -> Result<Done, Failure> {
+        let mut dependents = self.dependents(uid);
+        while let Some((storage, object)) = dependents.next()? {
+            let Some(resource) = stored(&self.client, &storage) else {
+                continue;
+            };
+            let own_uid = object.sidecar().map_err(Unknown::from)?.uid.as_str().to_owned();
+            let dependent = Place::of(&storage, &object);
+            self.disown(&resource, &dependent, &own_uid, &[uid]).await?;
+        }
+        self.finish(resource, place, uid, ORPHAN).await
+    }
+
+    /// Lets an object go whose dependents have gone; else sees to it that they do.
+    async fn wait(&self, resource: &ResourceRef, place: &Place, uid: &str) -> Result<Done, Failure> {
+        // First, so that a dependent that goes from now on brings this object back.
+        lock(&self.waiting).insert(uid.into(), place.clone());
+        let (mut blocked, mut asked) = (false, 0);
+        let mut dependents = self.dependents(uid);
+        while asked < DEPENDENTS_MAX
+            && let Some((storage, object)) = dependents.next()?
+        {
+            if !Metadata::of(&object)?.blocks(uid) {
+                continue;
+            }
+            blocked = true;
+            if !is_deleting(&object).map_err(Unknown::from)? {
+                asked += 1;
+                self.queue.add(super::Work::Object(Place::of(&storage, &object)));
+            }
+        }
+        if blocked {
+            return Ok(Done::After(if asked == DEPENDENTS_MAX { GATHERED } else { LOOK_AGAIN }));
+        }
+        let done = self.finish(resource, place, uid, FOREGROUND).await?;
+        lock(&self.waiting).remove(uid);
+        Ok(done)
+    }
+
+    /// Whether a dependent of this object waits for the object to go, being its owner, too: they would wait for each other.
+    fn is_awaited_by_a_dependent(&self, uid: &str) -> Result<bool, Failure> {
+        let mut dependents = self.dependents(uid);
+        while let Some((_, object)) = dependents.next()? {
+            if is_deleting(&object).map_err(Unknown::from)? && Metadata::of(&object)?.waits_for_dependents() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Who depends on the object with this UID, now.
+    fn dependents(&self, uid: &str) -> Dependents {
+        Dependents::new(self.client.store().view(), lock(&self.owned).clone(), uid)
+    }
+
+    /// Takes a finalizer off, which may have been the last thing that kept the object.
+    async fn finish(
+        &self,
+        resource: &ResourceRef,
+        place: &Place,
+        uid: &str,
+        finalizer: &str,
+    ) -> Result<Done, Failure> {
+        let edit = |old: &Value| {
+            let mut new = of_uid(old, uid)?;
+            let finalizers = new["metadata"]["finalizers"].as_array_mut()?;
+            finalizers.retain(|other| other != finalizer);
+            Some(new)
+        };
+        settled(self.client.change(resource, None, &place.key, edit).await)
+    }
+
+    /// Takes these UIDs out of the owners of an object.
+    async fn disown(
+        &self,
+        resource: &ResourceRef,
+        place: &Place,
+        uid: &str,
+        owners: &[&str],
+    ) -> Result<Done, Failure> {
+        let edit = |old: &Value| {
+            let mut new = of_uid(old, uid)?;
+            let metadata = new["metadata"].as_object_mut()?;
+            let left = metadata.get_mut("ownerReferences")?.as_array_mut()?;
+            left.retain(|owner| !owner["uid"].as_str().is_some_and(|uid| owners.contains(&uid)));
+            if left.is_empty() {
+                metadata.remove("ownerReferences");
+            }
+            Some(new)
+        };
+        settled(self.client.change(resource, None, &place.key, edit).await)
+    }
+
+    /// Lets the owners of an object go before it.
+    async fn unblock(&self, resource: &ResourceRef, place: &Place, uid: &str) -> Result<Done, Failure> {
+        let edit = |old: &Value| {
+            let mut new = of_uid(old, uid)?;
+            let count = new["metadata"]["ownerReferences"].as_array()?.len();
+            for index in 0..count {
+                let owner = &mut new["metadata"]["ownerReferences"][index];
+                if owner["blockOwnerDeletion"] == true {
+                    owner["blockOwnerDeletion"] = false.into();
+                }
+            }
+            Some(new)
+        };
+        settled(self.client.change(resource, None, &place.key, edit).await)
+    }
+}
+
+/// A copy to change, if it is still the object that was meant.
+fn of_uid(object: &Value, uid: &str) -> Option<Value> {
+    (object["metadata"]["uid"] == uid).then(|| object.clone())
+}
+
+/// An object that has gone needs nothing more; one that has changed needs another look.
+fn settled(result: Result<(), Status>) -> Result<Done, Failure> {
+    match result {
+        Ok(()) => Ok(Done::Settled),
+        Err(status) if status.code == 404 => Ok(Done::Settled),
+        Err(status) if status.code == 409 => Ok(Done::Again),
+        Err(status) => Err(Failure::Refused(status)),
+    }
+}

@@ -1,0 +1,189 @@
+//! What wants a look: at the start what is there, from then on what the log tells.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::relations::{Metadata, Standing, Unknown, is_deleting, standing};
+use super::{Collector, PRESENT_MAX, Place, Work, lock};
+use crate::resources::{self, DELETING};
+use crate::store::{Event, EventKind, Object, Range, Requirement, Selection};
+
+/// Definitions of custom resources: with them come and go resources to follow.
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// When to look again for resources that are to be followed, and after what could not be read.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Dependents that go one after the other bring the owner that waits for them back once in this time.
+pub(super) const GATHERED: Duration = Duration::from_millis(20);
+/// Objects of a listing that are taken at a time.
+const RUN_MAX: usize = 256;
+
+/// Follows all resources, those that are defined later, too.
+pub(super) async fn all(collector: Arc<Collector>) {
+    let mut followed = HashSet::new();
+    let mut tasks = JoinSet::new();
+    let store = collector.client.store().clone();
+    loop {
+        let revision = store.view().revision();
+        let built_in = resources::all().iter().map(|resource| resource.storage.to_string());
+        let mut storages: Vec<String> = built_in.filter(|storage| !storage.is_empty()).collect();
+        let custom = collector.client.custom().served();
+        storages.extend(custom.all_stored().map(|resource| resource.storage.to_string()));
+        drop(custom);
+        for storage in storages {
+            if followed.insert(storage.clone()) {
+                tasks.spawn(one(collector.clone(), storage.into()));
+            }
+        }
+        // A definition is served a moment after it was written.
+        match store.follow(DEFINITIONS, None, revision) {
+            Ok(mut definitions) => tokio::select! {
+                () = definitions.changed() => tokio::time::sleep(AGAIN).await,
+                () = tokio::time::sleep(60 * AGAIN) => {}
+            },
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+}
+
+/// Follows one resource.
+async fn one(collector: Arc<Collector>, storage: Arc<str>) {
+    let store = collector.client.store().clone();
+    loop {
+        let view = store.view();
+        let revision = view.revision();
+        if let Err(error) = collector.begin(&storage) {
+            tracing::warn!(resource = %storage, %error, "garbage cannot be looked for");
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        }
+        drop(view);
+        let Ok(mut follower) = store.follow(&storage, None, revision) else {
+            continue;
+        };
+        loop {
+            match follower.next() {
+                Ok(Some(event)) => {
+                    if let Err(error) = collector.note(&storage, &event) {
+                        tracing::warn!(resource = %storage, key = event.object.key(), %error, "garbage collection skips an event");
+                    }
+                }
+                Ok(None) => {
+                    follower.changed().await;
+                    // A burst is read as a whole, others are let in between.
+                    tokio::task::yield_now().await;
+                }
+                // Behind the retained history: begins anew from what is stored.
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+impl Collector {
+    /// Asks for a look at all objects that are being deleted or may have lost an owner.
+    fn begin(&self, storage: &Arc<str>) -> Result<(), Unknown> {
+        let view = self.client.store().view();
+        let select = |requirement| Selection {
+            requirements: vec![requirement],
+        };
+        let deleting = select(Requirement::FieldIs {
+            name: DELETING.0.to_owned(),
+            value: DELETING.1.to_owned(),
+        });
+        let mut listing = view.list(storage, Range::default(), &deleting);
+        while let Some(run) = listing.next(RUN_MAX)? {
+            for object in run.objects() {
+                self.queue.add(Work::Object(Place::of(storage, &object)));
+            }
+        }
+        let mut listing = view.list(storage, Range::default(), &select(Requirement::Owned));
+        while let Some(run) = listing.next(RUN_MAX)? {
+            self.has_owned(storage);
+            for object in run.objects() {
+                self.note_owners(storage, &object)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, storage: &Arc<str>, event: &Event) -> Result<(), Unknown> {
+        let sidecar = event.object.sidecar()?;
+        if !sidecar.owners.is_empty() {
+            self.has_owned(storage);
+        }
+        if event.kind == EventKind::Deleted {
+            let uid = sidecar.uid.as_str();
+            lock(&self.waiting).remove(uid);
+            self.queue.add(Work::Gone(uid.into()));
+            let waiting = lock(&self.waiting);
+            let owners = sidecar.owners.iter().filter_map(|owner| waiting.get(owner.as_str()));
+            for place in owners {
+                self.queue.add_after(Work::Object(place.clone()), GATHERED);
+            }
+            return Ok(());
+        }
+        if is_deleting(&event.object)? {
+            self.queue.add(Work::Object(Place::of(storage, &event.object)));
+            return Ok(());
+        }
+        let before = event.previous.as_ref().map(Object::sidecar).transpose()?;
+        // Owners that it had before were looked at then.
+        let same = before.is_some_and(|before| {
+            let (old, new) = (before.owners.iter(), sidecar.owners.iter());
+            old.eq(new)
+        });
+        if same {
+            return Ok(());
+        }
+        // What lost its last blocking reference may free an owner that waits.
+        if let Some(before) = before {
+            let waiting = lock(&self.waiting);
+            for place in before.owners.iter().filter_map(|owner| waiting.get(owner.as_str())) {
+                self.queue.add_after(Work::Object(place.clone()), GATHERED);
+            }
+        }
+        self.note_owners(storage, &event.object)
+    }
+
+    /// Asks for a look at an object one of whose owners is not there.
+    fn note_owners(&self, storage: &Arc<str>, object: &Object) -> Result<(), Unknown> {
+        let sidecar = object.sidecar()?;
+        let seen = |present: &HashSet<Box<str>>| sidecar.owners.iter().all(|owner| present.contains(owner.as_str()));
+        if seen(&lock(&self.present)) {
+            return Ok(());
+        }
+        for owner in Metadata::of(object)?.owner_references {
+            let is_present = || {
+                let view = self.client.store().view();
+                standing(&self.client, &view, object.key(), &owner).is_ok_and(|found| found == Standing::Present)
+            };
+            if !is_present() {
+                self.queue.add(Work::Object(Place::of(storage, object)));
+                return Ok(());
+            }
+            {
+                let mut present = lock(&self.present);
+                if present.len() >= PRESENT_MAX {
+                    present.clear();
+                }
+                present.insert(owner.uid.as_str().into());
+            }
+            // If it went meanwhile, its going may have been told before it was remembered.
+            if !is_present() {
+                lock(&self.present).remove(owner.uid.as_str());
+            }
+        }
+        Ok(())
+    }
+
+    /// Dependents are looked for in this resource from now on.
+    fn has_owned(&self, storage: &Arc<str>) {
+        let mut owned = lock(&self.owned);
+        if !owned.contains(storage) {
+            owned.push(storage.clone());
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Controllers: what makes the state of a cluster what its objects ask for.
+//!
+//! A controller follows the log of the resources that it is about, each from a position of its own, so that one that is slow reads
+//! further back and never has to list again. What it learns becomes keys in a [work queue](queue); workers look at what is
+//! stored *now* and act on that, so an event that comes twice, late, or after a restart changes nothing. Writes go the way of any
+//! client's, under the controller's own user.
+
+mod garbage;
+mod queue;
+
+use tokio::task::JoinSet;
+
+use crate::api::server::Server;
+
+/// Controllers at work. They end when the server does.
+#[derive(Debug)]
+pub struct Controllers {
+    tasks: JoinSet<()>,
+}
+
+impl Controllers {
+    /// Starts them on a server.
+    pub fn start(server: &Server) -> Self {
+        let mut tasks = JoinSet::new();
+        let user = |name: &str| format!("system:serviceaccount:kube-system:{name}");
+        tasks.spawn(garbage::run(server.client(&user("generic-garbage-collector"), MANAGER)));
+        Self { tasks }
+    }
+
+    /// Resolves when all have ended, after the server was told to stop.
+    pub async fn ended(mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Who is noted as the manager of what controllers write.
+const MANAGER: &str = "kube-controller-manager";

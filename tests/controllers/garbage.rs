@@ -1,0 +1,202 @@
+//! Garbage collection: what goes, what stays, and in which order.
+
+use serde_json::{Value, json};
+
+use crate::Cluster;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn path(name: &str) -> String {
+    format!("{MAPS}/{name}")
+}
+
+/// A ConfigMap with these owners.
+fn map(name: &str, owners: &[Value]) -> Value {
+    json!({"metadata": {"name": name, "ownerReferences": owners}})
+}
+
+/// A reference to a ConfigMap that was made.
+fn owner(made: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]})
+}
+
+fn blocking(made: &Value) -> Value {
+    let mut owner = owner(made);
+    owner["blockOwnerDeletion"] = true.into();
+    owner
+}
+
+fn lost(kind: &str, uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": kind, "name": "lost", "uid": uid})
+}
+
+/// What was written before has been looked at: later garbage is gone.
+async fn settled(cluster: &Cluster, name: &str) {
+    cluster.made(MAPS, &map(name, &[lost("ConfigMap", "nobody")])).await;
+    cluster.gone(&path(name)).await;
+}
+
+async fn delete(cluster: &Cluster, name: &str, policy: &str) {
+    let answer = cluster
+        .admin
+        .delete(&format!("{}?propagationPolicy={policy}", path(name)))
+        .await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+}
+
+#[tokio::test]
+async fn dependents_of_dependents_go_after_their_owner() {
+    let cluster = Cluster::start().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    let two = cluster.made(MAPS, &map("two", &[owner(&one)])).await;
+    cluster.made(MAPS, &map("three", &[owner(&two)])).await;
+    cluster.made(MAPS, &map("other", &[])).await;
+    delete(&cluster, "one", "Background").await;
+    cluster.gone(&path("three")).await;
+    cluster.gone(&path("two")).await;
+    assert_eq!(cluster.admin.get(&path("other")).await.code, 200);
+}
+
+#[tokio::test]
+async fn who_has_an_owner_left_stays_and_forgets_the_one_that_went() {
+    let cluster = Cluster::start().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    let two = cluster.made(MAPS, &map("two", &[])).await;
+    cluster.made(MAPS, &map("both", &[owner(&one), owner(&two)])).await;
+    delete(&cluster, "one", "Background").await;
+    let forgot = |answer: &crate::Answer| answer.body["metadata"]["ownerReferences"] == json!([owner(&two)]);
+    cluster.until(&path("both"), forgot).await;
+}
+
+#[tokio::test]
+async fn in_the_foreground_an_owner_waits_for_those_that_block_it() {
+    let cluster = Cluster::start().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    let mut held = map("held", &[blocking(&one)]);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    cluster.made(MAPS, &held).await;
+    cluster.made(MAPS, &map("free", &[owner(&one)])).await;
+    delete(&cluster, "one", "Foreground").await;
+    let deleting = |answer: &crate::Answer| answer.body["metadata"]["deletionTimestamp"].is_string();
+    cluster.until(&path("held"), deleting).await;
+    settled(&cluster, "later").await;
+    assert_eq!(
+        cluster.admin.get(&path("one")).await.body["metadata"]["finalizers"],
+        json!(["foregroundDeletion"])
+    );
+    let freed = cluster
+        .admin
+        .merge(&path("held"), &json!({"metadata": {"finalizers": null}}))
+        .await;
+    assert_eq!(freed.code, 200, "{}", freed.body);
+    cluster.gone(&path("one")).await;
+    cluster.gone(&path("held")).await;
+    // What does not block goes afterwards.
+    cluster.gone(&path("free")).await;
+}
+
+#[tokio::test]
+async fn orphans_stay_without_their_owner() {
+    let cluster = Cluster::start().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    for number in 0..40 {
+        cluster
+            .made(MAPS, &map(&format!("orphan-{number}"), &[owner(&one)]))
+            .await;
+    }
+    delete(&cluster, "one", "Orphan").await;
+    cluster.gone(&path("one")).await;
+    settled(&cluster, "later").await;
+    for number in 0..40 {
+        let orphan = cluster.admin.get(&path(&format!("orphan-{number}"))).await;
+        assert_eq!(
+            (orphan.code.as_u16(), &orphan.body["metadata"]["ownerReferences"]),
+            (200, &Value::Null)
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_who_is_known_to_have_no_owner_goes() {
+    let cluster = Cluster::start().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    cluster
+        .made(
+            MAPS,
+            &map(
+                "unknown-kind",
+                &[json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u"})],
+            ),
+        )
+        .await;
+    // A namespaced owner of an object without a namespace is a mistake that nothing is deleted for.
+    let role = json!({"metadata": {"name": "wide", "ownerReferences": [owner(&one)]}});
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    cluster.made(roles, &role).await;
+    // One that has the name, but is another one.
+    let mut other = owner(&one);
+    other["uid"] = "another".into();
+    cluster.made(MAPS, &map("of-another", &[other])).await;
+    cluster.gone(&path("of-another")).await;
+    cluster
+        .made(MAPS, &map("of-a-node", &[lost("Node", "no-node")]))
+        .await;
+    cluster.gone(&path("of-a-node")).await;
+    settled(&cluster, "later").await;
+    assert_eq!(cluster.admin.get(&path("unknown-kind")).await.code, 200);
+    assert_eq!(cluster.admin.get(&format!("{roles}/wide")).await.code, 200);
+}
+
+#[tokio::test]
+async fn owners_that_wait_for_each_other_do_not_wait_for_ever() {
+    let cluster = Cluster::start().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    let two = cluster.made(MAPS, &map("two", &[blocking(&one)])).await;
+    let circle = json!({"metadata": {"ownerReferences": [blocking(&two)]}});
+    assert_eq!(cluster.admin.merge(&path("one"), &circle).await.code, 200);
+    delete(&cluster, "one", "Foreground").await;
+    cluster.gone(&path("one")).await;
+    cluster.gone(&path("two")).await;
+}
+
+#[tokio::test]
+async fn what_happened_while_nobody_collected_is_made_up_for() {
+    let cluster = Cluster::without_controllers().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    let two = cluster.made(MAPS, &map("two", &[])).await;
+    let three = cluster.made(MAPS, &map("three", &[])).await;
+    cluster.made(MAPS, &map("of-one", &[owner(&one)])).await;
+    cluster.made(MAPS, &map("of-two", &[blocking(&two)])).await;
+    cluster.made(MAPS, &map("of-three", &[owner(&three)])).await;
+    delete(&cluster, "one", "Background").await;
+    delete(&cluster, "two", "Foreground").await;
+    delete(&cluster, "three", "Orphan").await;
+    let mut cluster = cluster.restarted().await;
+    cluster.start_controllers();
+    for name in ["of-one", "of-two", "two", "three"] {
+        cluster.gone(&path(name)).await;
+    }
+    assert_eq!(cluster.admin.get(&path("of-three")).await.code, 200);
+}
+
+#[tokio::test]
+async fn thousands_of_dependents_go_with_one_owner() {
+    let cluster = Cluster::start().await;
+    let one = cluster.made(MAPS, &map("one", &[])).await;
+    let count = 2000;
+    for batch in 0..count / 50 {
+        let maps = (0..50).map(|number| map(&format!("m-{batch}-{number}"), &[blocking(&one)]));
+        let made = maps.map(|map| {
+            let admin = cluster.admin.clone();
+            tokio::spawn(async move { admin.post(MAPS, &map).await.code })
+        });
+        for made in made.collect::<Vec<_>>() {
+            assert_eq!(made.await.unwrap(), 201);
+        }
+    }
+    delete(&cluster, "one", "Foreground").await;
+    cluster.gone(&path("one")).await;
+    // Roots of the cluster's certificates are there by themselves.
+    let left = cluster.admin.get(MAPS).await.body["items"].as_array().unwrap().len();
+    assert!(left < 10, "{left} are left");
+}
