@@ -194,7 +194,10 @@ impl Server {
 
     /// A client within the process that writes as `user`, which `manager` is noted for.
     pub fn client(&self, user: &str, manager: &'static str) -> Client {
-        let groups = match user.strip_prefix("system:serviceaccount:").and_then(|of| of.split_once(':')) {
+        let groups = match user
+            .strip_prefix("system:serviceaccount:")
+            .and_then(|of| of.split_once(':'))
+        {
             Some((namespace, _)) => vec![
                 "system:serviceaccounts".to_owned(),
                 format!("system:serviceaccounts:{namespace}"),

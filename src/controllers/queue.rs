@@ -253,7 +253,10 @@ mod tests {
         let before = Instant::now();
         queue.next().await;
         waited.push(before.elapsed().as_millis());
-        assert!(waited.is_sorted_by(|a, b| a <= b) || waited[4] < waited[3], "{waited:?}");
+        assert!(
+            waited.is_sorted_by(|a, b| a <= b) || waited[4] < waited[3],
+            "{waited:?}"
+        );
         assert!(waited[0] == 0 && (5..=6).contains(&waited[1]) && (10..=11).contains(&waited[2]));
         assert!((5..=6).contains(&waited[4]), "{waited:?}");
     }

@@ -190,7 +190,11 @@ fn selections() -> Vec<Selection> {
         vec![Requirement::OwnedBy(String::new())],
         vec![Requirement::OwnedBy("o3".into())],
         vec![Requirement::OwnedBy("o2".into()), is("app", &["web", "db"])],
-        vec![Requirement::OwnedBy("o1".into()), is("tier", &["t1"]), namespace("a", true)],
+        vec![
+            Requirement::OwnedBy("o1".into()),
+            is("tier", &["t1"]),
+            namespace("a", true),
+        ],
     ];
     all.into_iter().map(|requirements| Selection { requirements }).collect()
 }

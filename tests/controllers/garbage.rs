@@ -138,9 +138,7 @@ async fn only_who_is_known_to_have_no_owner_goes() {
     other["uid"] = "another".into();
     cluster.made(MAPS, &map("of-another", &[other])).await;
     cluster.gone(&path("of-another")).await;
-    cluster
-        .made(MAPS, &map("of-a-node", &[lost("Node", "no-node")]))
-        .await;
+    cluster.made(MAPS, &map("of-a-node", &[lost("Node", "no-node")])).await;
     cluster.gone(&path("of-a-node")).await;
     settled(&cluster, "later").await;
     assert_eq!(cluster.admin.get(&path("unknown-kind")).await.code, 200);

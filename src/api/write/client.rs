@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
+use super::create;
+use super::delete::remove;
 use super::manager::Manager;
 use super::options::{DeleteOptions, WriteOptions};
 use super::target::Target;
 use super::update::{self, Edited};
-use super::create;
-use super::delete::remove;
 use crate::api::negotiate::Answer;
 use crate::api::request::{Query, RequestInfo, Verb};
 use crate::api::status::Status;
@@ -138,8 +138,6 @@ impl Client {
             revision: delete.revision.map(|revision| revision.to_string()),
             ..DeleteOptions::default()
         };
-        remove(&self.api, &Target::at(resource, key), &options)
-            .await
-            .map(drop)
+        remove(&self.api, &Target::at(resource, key), &options).await.map(drop)
     }
 }

@@ -180,13 +180,7 @@ impl Collector {
     }
 
     /// Takes a finalizer off, which may have been the last thing that kept the object.
-    async fn finish(
-        &self,
-        resource: &ResourceRef,
-        place: &Place,
-        uid: &str,
-        finalizer: &str,
-    ) -> Result<Done, Failure> {
+    async fn finish(&self, resource: &ResourceRef, place: &Place, uid: &str, finalizer: &str) -> Result<Done, Failure> {
         let edit = |old: &Value| {
             let mut new = of_uid(old, uid)?;
             let finalizers = new["metadata"]["finalizers"].as_array_mut()?;
@@ -197,13 +191,7 @@ impl Collector {
     }
 
     /// Takes these UIDs out of the owners of an object.
-    async fn disown(
-        &self,
-        resource: &ResourceRef,
-        place: &Place,
-        uid: &str,
-        owners: &[&str],
-    ) -> Result<Done, Failure> {
+    async fn disown(&self, resource: &ResourceRef, place: &Place, uid: &str, owners: &[&str]) -> Result<Done, Failure> {
         let edit = |old: &Value| {
             let mut new = of_uid(old, uid)?;
             let metadata = new["metadata"].as_object_mut()?;

@@ -147,7 +147,11 @@ fn resource_of(client: &Client, group: &str, version: &str, kind: &str) -> Optio
         .map(ResourceRef::from);
     built_in.into_iter().find(is_it).or_else(|| {
         let served = client.custom().served();
-        served.version(group, version)?.values().find(|found| is_it(found)).cloned()
+        served
+            .version(group, version)?
+            .values()
+            .find(|found| is_it(found))
+            .cloned()
     })
 }
 
