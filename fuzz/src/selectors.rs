@@ -82,7 +82,10 @@ fn holds(requirement: &Requirement, object: &Object) -> bool {
         let sidecar = object.sidecar().expect("sound");
         sidecar.field(name).unwrap_or_default().to_owned()
     };
+    let owners = json["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
     match requirement {
+        Requirement::Owned => !owners.is_empty(),
+        Requirement::OwnedBy(uid) => !uid.is_empty() && owners.iter().any(|owner| owner["uid"] == uid.as_str()),
         Requirement::LabelIn { name, values } => label(name).is_some_and(|value| values.iter().any(|v| v == value)),
         Requirement::LabelNotIn { name, values } => !label(name).is_some_and(|value| values.iter().any(|v| v == value)),
         Requirement::LabelExists(name) => label(name).is_some(),
