@@ -82,7 +82,9 @@ fn holds(requirement: &Requirement, object: &Object) -> bool {
         let sidecar = object.sidecar().expect("sound");
         sidecar.field(name).unwrap_or_default().to_owned()
     };
-    let owners = json["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+    let owners = json["metadata"]["ownerReferences"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
     match requirement {
         Requirement::Owned => !owners.is_empty(),
         Requirement::OwnedBy(uid) => !uid.is_empty() && owners.iter().any(|owner| owner["uid"] == uid.as_str()),

@@ -7,8 +7,9 @@ use http::HeaderMap;
 
 use super::create;
 use super::delete::remove;
+use super::delete_options::DeleteOptions;
 use super::manager::Manager;
-use super::options::{DeleteOptions, WriteOptions};
+use super::options::WriteOptions;
 use super::target::Target;
 use super::update::{self, Edited};
 use crate::api::negotiate::Answer;
