@@ -1,13 +1,14 @@
 //! flatkube: a Kubernetes API server in one binary, served from a zero-copy storage engine.
 //!
 //! Who may call whom, top to bottom only: [`cli`] → [`controllers`] → [`api`] → `admission`, [`auth`] → [`patch`], [`resources`] →
-//! [`schema`] → [`tree`], [`store`] → [`flatkube_format`].
+//! [`schema`] → [`tree`], [`store`], `re2` → [`flatkube_format`].
 
 pub mod api;
 pub mod auth;
 pub mod cli;
 pub mod controllers;
 pub mod patch;
+mod re2;
 pub mod resources;
 pub mod schema;
 pub mod store;

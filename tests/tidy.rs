@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The layers of the program from the bottom up. A folder may use what stands before it, never what stands after it;
 /// folders of one row may not use each other.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
+    &["re2"],
     &["store", "tree"],
     &["schema"],
     &["resources", "patch"],

@@ -139,7 +139,7 @@ fn check_review_versions(versions: &At<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_url(url: &At<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn check_url(url: &At<'_>, errors: &mut Vec<FieldError>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let mut wrong = |part: &str, what: &str| {
         errors.push(FieldError::invalid_text(&url.field, part, format_args!("{what}{FORM}")));
@@ -172,7 +172,7 @@ fn check_url(url: &At<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_service(service: &At<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn check_service(service: &At<'_>, errors: &mut Vec<FieldError>) {
     let (name, namespace, port) = (service.get("name"), service.get("namespace"), service.get("port"));
     if name.is_empty() {
         errors.push(name.required("service name is required"));

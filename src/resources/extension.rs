@@ -3,6 +3,7 @@
 use crate::tree::{Value, json};
 
 use super::FieldError;
+use super::definition_rules;
 use super::edit::{default_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, condition, list, text};
@@ -24,14 +25,24 @@ pub(super) const KINDS: &[Kind] = &[
             }
         })
         .prepare_create(|definition, _| {
-            let stored = list(definition, "/spec/versions").iter();
-            let stored = stored.filter(|version| boolean(version, "/storage") == Some(true));
-            let names: Vec<&str> = stored.map(|version| text(version, "/name")).collect();
+            let names: Vec<&str> = storage_version(definition).into_iter().collect();
             let status = json!({
                 "conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": names
             });
             set_at(definition, "", "status", status);
-        }),
+        })
+        .prepare_update(|_, definition, _, _| {
+            let Some(name) = storage_version(definition).map(str::to_owned) else { return };
+            let stored = list(definition, "/status/storedVersions");
+            if !stored.contains(&Value::from(name.as_str())) {
+                let stored: Value = stored.iter().cloned().chain([name.into()]).collect();
+                set_at(definition, "/status", "storedVersions", stored);
+            }
+        })
+        .validate_create(definition_rules::check_create)
+        .validate_update(|old, new, _, errors| definition_rules::check_update(old, new, errors))
+        .validate_status(|_, new, errors| definition_rules::check_status(new, errors))
+        .warnings_create(definition_rules::warnings),
     Kind::new("leases.coordination.k8s.io")
         .cells(|row| {
             row.name().text_at("/spec/holderIdentity").age();
@@ -44,6 +55,13 @@ pub(super) const KINDS: &[Kind] = &[
         .validate(storage_rules::runtime_class)
         .validate_update(|old, new, _, errors| immutable(old, new, "handler", errors)),
 ];
+
+/// The version that objects of a definition are stored in.
+fn storage_version(definition: &Value) -> Option<&str> {
+    let mut versions = list(definition, "/spec/versions").iter();
+    let stored = versions.find(|version| boolean(version, "/storage") == Some(true))?;
+    Some(text(stored, "/name"))
+}
 
 fn check_lease(lease: &Value, errors: &mut Vec<FieldError>) {
     let spec = At::root(lease).get("spec");

@@ -199,6 +199,35 @@ pub fn check(
     })
 }
 
+/// Metadata as it is read from an object, without what is empty, and the paths of unknown fields below it.
+///
+/// # Errors
+/// Go's text for what cannot be metadata.
+pub(crate) fn metadata_of(metadata: &Value) -> Result<(Value, Vec<String>), String> {
+    const NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let ty = Schema::named(NAME).map_or(Type::Any, Type::Schema);
+    match Walker::new(Wording::Json, true).run(ty, metadata.clone()) {
+        Outcome::Value(mut value, findings) => {
+            if let Some(fields) = value.as_object_mut() {
+                fields.retain(|_, value| match value {
+                    Value::Null => false,
+                    Value::String(text) => !text.is_empty(),
+                    Value::Array(list) => !list.is_empty(),
+                    Value::Object(map) => !map.is_empty(),
+                    _ => true,
+                });
+            }
+            let path = |finding: String| {
+                let path = finding.split_once('"').and_then(|(_, path)| path.strip_suffix('"'));
+                path.unwrap_or_default().to_owned()
+            };
+            let value = if value.is_null() { Value::Object(Map::new()) } else { value };
+            Ok((value, findings.into_iter().map(path).collect()))
+        }
+        Outcome::WrongType(text) | Outcome::Malformed(text) => Err(text),
+    }
+}
+
 /// Decodes JSON of no known kind (the body of a patch), with findings about keys that come twice.
 ///
 /// # Errors

@@ -1,0 +1,95 @@
+//! What is wrong with a custom object: its schema, the heads of embedded resources, lists that are sets or maps.
+//!
+//! The order, and what is compared with the old object, are those of apiextensions' `registry/customresource`.
+
+use crate::schema::structural::{Structural, Under};
+use crate::tree::{Map, Value};
+
+use super::names::dns_1035_label;
+use super::{FieldError, find, metadata};
+
+/// What is wrong with a new custom object (`old` is `None`) or a changed one, beside its metadata and replica counts.
+/// Values that did not change are not complained of. A change of `status` is judged by the schema of the status alone.
+pub(crate) fn check(
+    schema: &Structural,
+    old: Option<&Value>,
+    new: &Value,
+    subresource: Option<&str>,
+) -> Vec<FieldError> {
+    let mut errors = if subresource == Some("status") {
+        status(schema, old, new)
+    } else {
+        let mut errors = schema.validate(old, new);
+        schema.embedded_resources(new, &mut |path, resource| {
+            check_embedded(&path, resource, &mut errors);
+        });
+        errors
+    };
+    let duplicates = schema.duplicates(new);
+    if !duplicates.is_empty() && old.is_none_or(|old| schema.duplicates(old).is_empty()) {
+        errors.extend(duplicates);
+    }
+    errors
+}
+
+fn status(schema: &Structural, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    let (Some(node), Some(status)) = (schema.root().field("status"), new.get("status")) else {
+        return Vec::new();
+    };
+    let under = Under {
+        base: "status".to_owned(),
+        ..Under::default()
+    };
+    node.validate(old.and_then(|old| old.get("status")), status, &under)
+}
+
+/// What is wrong with the head of an embedded resource. `path`: where it stands.
+pub(super) fn check_embedded(path: &str, resource: &Map, errors: &mut Vec<FieldError>) {
+    let field = |name: &str| match path {
+        "" => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    for name in ["apiVersion", "kind"] {
+        match resource.get(name) {
+            None => errors.push(FieldError::required(field(name), "")),
+            Some(Value::String(text)) if text.is_empty() => {
+                errors.push(FieldError::invalid_text(field(name), text, "must not be empty"));
+            }
+            Some(Value::String(text)) if name == "kind" => {
+                let wrong = dns_1035_label(&text.to_lowercase());
+                if !wrong.is_empty() {
+                    let wrong = wrong.join(",");
+                    let detail = format!("may have mixed case, but should otherwise match: {wrong}");
+                    errors.push(FieldError::invalid_text(field(name), text, detail));
+                }
+            }
+            Some(Value::String(text)) => {
+                if text.matches('/').count() > 1 {
+                    let detail = format!("unexpected GroupVersion string: {text}");
+                    errors.push(FieldError::invalid_text(field(name), text, detail));
+                }
+            }
+            Some(other) => errors.push(FieldError::invalid(field(name), other, "must be a string")),
+        }
+    }
+    let Some(metadata) = resource.get("metadata").and_then(Value::as_object) else {
+        return;
+    };
+    let mut metadata = metadata.clone();
+    let text = |metadata: &Map, name: &str| metadata[name].as_str().unwrap_or("").to_owned();
+    if text(&metadata, "name").is_empty() {
+        // It may be without a name.
+        metadata.insert("name", Value::from("fakename"));
+    }
+    // Its name may be whatever a URL can hold, as those of roles.
+    let namespaced = !text(&metadata, "namespace").is_empty();
+    let plural = if namespaced { "roles" } else { "clusterroles" };
+    let Some(like) = find("rbac.authorization.k8s.io", "v1", plural) else { return };
+    let object: Map = [("metadata", Value::Object(metadata))].into_iter().collect();
+    let mut found = Vec::new();
+    metadata::validate(like, &Value::Object(object), &mut found);
+    errors.extend(found.into_iter().map(|error| FieldError {
+        field: field(&error.field),
+        ..error
+    }));
+}

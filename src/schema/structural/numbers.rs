@@ -1,0 +1,93 @@
+//! Numbers as Go has them: whole ones of 64 bits and all others as floating point.
+
+use serde_json::Number;
+
+/// A number of JSON as Go reads it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Numeric {
+    Integer(i64),
+    Float(f64),
+}
+
+impl Numeric {
+    pub(super) fn of(number: &Number) -> Numeric {
+        match number.as_i64() {
+            Some(integer) => Numeric::Integer(integer),
+            None => Numeric::Float(number.as_f64().unwrap_or(f64::INFINITY)),
+        }
+    }
+
+    pub(super) fn shown(self) -> String {
+        match self {
+            Numeric::Integer(integer) => integer.to_string(),
+            Numeric::Float(float) => shown(float),
+        }
+    }
+}
+
+/// A floating point number as `%v` prints it: the shortest digits, with an exponent where it is below -4 or above 5.
+pub(crate) fn shown(float: f64) -> String {
+    if float == 0.0 || !float.is_finite() {
+        return if float.is_nan() {
+            "NaN".to_owned()
+        } else if float.is_infinite() {
+            if float > 0.0 { "+Inf" } else { "-Inf" }.to_owned()
+        } else {
+            "0".to_owned()
+        };
+    }
+    let scientific = format!("{float:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..6).contains(&exponent) {
+        return format!("{float}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
+}
+
+/// Whether a number is whole as far as floating point can tell (the rule of go-openapi: within a billionth, and not beyond
+/// what a double holds exactly).
+pub(super) fn is_whole(float: f64) -> bool {
+    const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
+    if !float.is_finite() || float.abs() > EXACT_MAX {
+        return false;
+    }
+    let whole = float.trunc();
+    if float == whole {
+        return true;
+    }
+    if whole == 0.0 {
+        return false;
+    }
+    (float - whole).abs() / (float.abs() + whole.abs()) < 1e-9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_as_go_shows_them() {
+        for (float, text) in [
+            (1.5, "1.5"),
+            (1.0, "1"),
+            (-0.25, "-0.25"),
+            (123_456.0, "123456"),
+            (1_000_000.0, "1e+06"),
+            (1_234_567.5, "1.2345675e+06"),
+            (1.5e300, "1.5e+300"),
+            (0.0001, "0.0001"),
+            (0.000_01, "1e-05"),
+        ] {
+            assert_eq!(shown(float), text);
+        }
+    }
+
+    #[test]
+    fn what_is_whole_but_for_rounding_is_whole() {
+        assert!(is_whole(1.0) && is_whole(-3.0) && is_whole(0.0));
+        assert!(is_whole(3.000_000_000_000_000_4));
+        assert!(!is_whole(1.5) && !is_whole(0.1) && !is_whole(1e300) && !is_whole(f64::NAN));
+    }
+}
