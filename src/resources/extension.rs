@@ -32,7 +32,9 @@ pub(super) const KINDS: &[Kind] = &[
             set_at(definition, "", "status", status);
         })
         .prepare_update(|_, definition, _, _| {
-            let Some(name) = storage_version(definition).map(str::to_owned) else { return };
+            let Some(name) = storage_version(definition).map(str::to_owned) else {
+                return;
+            };
             let stored = list(definition, "/status/storedVersions");
             if !stored.contains(&Value::from(name.as_str())) {
                 let stored: Value = stored.iter().cloned().chain([name.into()]).collect();

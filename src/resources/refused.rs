@@ -11,6 +11,7 @@ const TABLES: &[(&str, &str)] = &[
     ("admission", include_str!("testdata/refusals/admission.jsonl")),
     ("apps", include_str!("testdata/refusals/apps.jsonl")),
     ("batch", include_str!("testdata/refusals/batch.jsonl")),
+    ("definitions", include_str!("testdata/refusals/definitions.jsonl")),
     ("networking", include_str!("testdata/refusals/networking.jsonl")),
     ("pods", include_str!("testdata/refusals/pods.jsonl")),
     ("policy", include_str!("testdata/refusals/policy.jsonl")),

@@ -84,7 +84,9 @@ pub(super) fn check_embedded(path: &str, resource: &Map, errors: &mut Vec<FieldE
     // Its name may be whatever a URL can hold, as those of roles.
     let namespaced = !text(&metadata, "namespace").is_empty();
     let plural = if namespaced { "roles" } else { "clusterroles" };
-    let Some(like) = find("rbac.authorization.k8s.io", "v1", plural) else { return };
+    let Some(like) = find("rbac.authorization.k8s.io", "v1", plural) else {
+        return;
+    };
     let object: Map = [("metadata", Value::Object(metadata))].into_iter().collect();
     let mut found = Vec::new();
     metadata::validate(like, &Value::Object(object), &mut found);

@@ -221,7 +221,11 @@ pub(crate) fn metadata_of(metadata: &Value) -> Result<(Value, Vec<String>), Stri
                 let path = finding.split_once('"').and_then(|(_, path)| path.strip_suffix('"'));
                 path.unwrap_or_default().to_owned()
             };
-            let value = if value.is_null() { Value::Object(Map::new()) } else { value };
+            let value = if value.is_null() {
+                Value::Object(Map::new())
+            } else {
+                value
+            };
             Ok((value, findings.into_iter().map(path).collect()))
         }
         Outcome::WrongType(text) | Outcome::Malformed(text) => Err(text),

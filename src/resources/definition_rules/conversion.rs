@@ -26,7 +26,9 @@ pub(super) fn check(old: Option<&Value>, conversion: &At<'_>, errors: &mut Vec<F
     }
     let webhook = conversion.get("webhook");
     let client = webhook.get("clientConfig").named(conversion, "webhookClientConfig");
-    let versions = webhook.get("conversionReviewVersions").named(conversion, "conversionReviewVersions");
+    let versions = webhook
+        .get("conversionReviewVersions")
+        .named(conversion, "conversionReviewVersions");
     if strategy.text() != "Webhook" {
         const UNUSED: &str = "should not be set when strategy is not set to Webhook";
         if client.present() {
@@ -45,7 +47,9 @@ pub(super) fn check(old: Option<&Value>, conversion: &At<'_>, errors: &mut Vec<F
             _ => errors.push(client.required("exactly one of url or service is required")),
         }
         let lenient = old.is_none_or(|old| {
-            let before = old["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].as_str().unwrap_or("");
+            let before = old["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
+                .as_str()
+                .unwrap_or("");
             !is_established(old) || !before.is_empty() && bundle_fault(before).is_some()
         });
         if !bundle.is_empty()

@@ -49,11 +49,7 @@ pub(super) fn selectable(fields: &At<'_>, schema: &Value, errors: &mut Vec<Field
 ///
 /// # Errors
 /// Why it is no path of the schema.
-pub(super) fn resolve<'s>(
-    path: &str,
-    schema: &'s Value,
-    brackets: bool,
-) -> Result<(Vec<String>, &'s Value), String> {
+pub(super) fn resolve<'s>(path: &str, schema: &'s Value, brackets: bool) -> Result<(Vec<String>, &'s Value), String> {
     const UNKNOWN: &str = "does not refer to a valid field";
     const END: &str = "unexpected end of JSON path";
     let (mut steps, mut schema) = (Vec::new(), schema);
@@ -72,7 +68,9 @@ pub(super) fn resolve<'s>(
             }
             other => return Err(format!("expected [ or . but got: {other}")),
         };
-        let properties = schema["properties"].as_object().filter(|properties| !properties.is_empty());
+        let properties = schema["properties"]
+            .as_object()
+            .filter(|properties| !properties.is_empty());
         schema = match properties {
             Some(properties) => properties.get(&name).ok_or(UNKNOWN)?,
             None if schema["additionalProperties"].is_object() => &schema["additionalProperties"],

@@ -56,7 +56,10 @@ pub(super) fn warnings(definition: &Value) -> Vec<String> {
             }
         });
     }
-    formats.iter().map(|format| format!("unrecognized format \"{format}\"")).collect()
+    formats
+        .iter()
+        .map(|format| format!("unrecognized format \"{format}\""))
+        .collect()
 }
 
 fn is_established(definition: &Value) -> bool {
@@ -201,11 +204,16 @@ fn check_approval(old: Option<&Value>, new: &Value, errors: &mut Vec<FieldError>
     if !protected {
         return;
     }
-    let annotation = |object: &Value| object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or("").to_owned();
+    let annotation = |object: &Value| {
+        object["metadata"]["annotations"][ANNOTATION]
+            .as_str()
+            .unwrap_or("")
+            .to_owned()
+    };
     let state = |text: &str| {
-        let url = text.split_once("://").is_some_and(|(scheme, rest)| {
-            !scheme.is_empty() && !rest.split('/').next().unwrap_or("").is_empty()
-        });
+        let url = text
+            .split_once("://")
+            .is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.split('/').next().unwrap_or("").is_empty());
         match text {
             "" => State::Missing,
             text if url || text.starts_with("unapproved") => State::Approved,

@@ -23,13 +23,27 @@ pub(super) fn subresources(subresources: &At<'_>, errors: &mut Vec<FieldError>) 
     };
     path("specReplicasPath", &[".spec."], true, ".spec");
     path("statusReplicasPath", &[".status."], true, ".status");
-    path("labelSelectorPath", &[".spec.", ".status."], false, "either .spec or .status");
+    path(
+        "labelSelectorPath",
+        &[".spec.", ".status."],
+        false,
+        "either .spec or .status",
+    );
 }
 
 /// What is wrong with columns.
 pub(super) fn columns(columns: &At<'_>, errors: &mut Vec<FieldError>) {
     const TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
-    const FORMATS: &[&str] = &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    const FORMATS: &[&str] = &[
+        "byte",
+        "date",
+        "date-time",
+        "double",
+        "float",
+        "int32",
+        "int64",
+        "password",
+    ];
     for column in columns.items() {
         let (name, kind, format) = (column.get("name"), column.get("type"), column.get("format"));
         if name.is_empty() {

@@ -294,7 +294,10 @@ fn list_keys(at: &At<'_>, errors: &mut Vec<FieldError>) {
     let mut seen: Vec<&str> = Vec::new();
     for key in keys.items() {
         let name = key.text();
-        let found = items.get("properties").entries().find(|(property, _)| *property == name);
+        let found = items
+            .get("properties")
+            .entries()
+            .find(|(property, _)| *property == name);
         match &found {
             Some((_, property)) => {
                 let own = property.get("type");
@@ -373,7 +376,7 @@ fn rules(at: &At<'_>, errors: &mut Vec<FieldError>) {
 }
 
 /// Tells `visit` each schema in a schema.
-pub(super) fn each(schema: &Value, visit: &mut dyn FnMut(&Value)) {
+pub(super) fn each<'s>(schema: &'s Value, visit: &mut dyn FnMut(&'s Value)) {
     if !schema.is_object() {
         return;
     }
@@ -386,7 +389,11 @@ pub(super) fn each(schema: &Value, visit: &mut dyn FnMut(&Value)) {
             each(branch, visit);
         }
     }
-    for property in schema["properties"].as_object().into_iter().flat_map(|map| map.values()) {
+    for property in schema["properties"]
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.values())
+    {
         each(property, visit);
     }
 }

@@ -51,13 +51,22 @@ fn invariants(at: &At<'_>, level: Level, errors: &mut Vec<FieldError>) {
     if int_or_string {
         for keyword in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
             if yes(keyword) {
-                errors.push(at.get(keyword).invalid("must be false if x-kubernetes-int-or-string is true"));
+                errors.push(
+                    at.get(keyword)
+                        .invalid("must be false if x-kubernetes-int-or-string is true"),
+                );
             }
         }
     }
     let first_all = at.get("allOf").items().next();
     let first_is_pattern = first_all.is_some_and(|first| is_int_or_string(first.get("anyOf").value));
-    restrictions(at, is_int_or_string(at.get("anyOf").value), first_is_pattern, level, errors);
+    restrictions(
+        at,
+        is_int_or_string(at.get("anyOf").value),
+        first_is_pattern,
+        level,
+        errors,
+    );
     if embedded && kind.text() != "object" {
         const DETAIL: &str = "must be object if x-kubernetes-embedded-resource is true";
         if kind.is_empty() {
@@ -127,7 +136,8 @@ fn is_bare_metadata(schema: &Value) -> bool {
 
 /// `[{type: integer}, {type: string}]`: the one place where a type may stand in `anyOf`.
 fn is_int_or_string(any_of: &Value) -> bool {
-    let only = |branch: &Value, kind: &str| branch["type"] == kind && branch.as_object().is_some_and(|map| map.len() == 1);
+    let only =
+        |branch: &Value, kind: &str| branch["type"] == kind && branch.as_object().is_some_and(|map| map.len() == 1);
     match any_of.as_array().map(|list| list.as_slice()) {
         Some([first, second]) => only(first, "integer") && only(second, "string"),
         _ => false,

@@ -51,7 +51,7 @@ fn is_alike(one: &Value, other: &Value) -> bool {
 }
 
 /// What is wrong with the versions, each by itself and together.
-pub(super) fn check(old: Option<&Value>, spec: &At<'_>, definition: &Definition<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn check<'a>(old: Option<&Value>, spec: &At<'a>, definition: &Definition<'a>, errors: &mut Vec<FieldError>) {
     let versions = spec.get("versions");
     for version in versions.items() {
         let own = version.get("schema").value["openAPIV3Schema"].is_object();
@@ -122,7 +122,11 @@ pub(super) fn check(old: Option<&Value>, spec: &At<'_>, definition: &Definition<
 /// What is wrong with what all versions have in common.
 pub(super) fn check_common(old: Option<&Value>, definition: &Definition<'_>, errors: &mut Vec<FieldError>) {
     if let Some(schema) = &definition.schema {
-        let before = old.map(|old| old["spec"]["versions"].as_array().map_or(&[][..], |list| list.as_slice()));
+        let before = old.map(|old| {
+            old["spec"]["versions"]
+                .as_array()
+                .map_or(&[][..], |list| list.as_slice())
+        });
         let unchanged = before.is_some_and(|versions| {
             !versions.is_empty() && versions.iter().all(|version| version["schema"] == *schema.value)
         });
@@ -172,7 +176,10 @@ fn check_deprecation(version: &At<'_>, errors: &mut Vec<FieldError>) {
     if text.is_empty() {
         errors.push(warning.invalid("must not be an empty string"));
     }
-    if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control() || c.is_whitespace() && *c != ' ') {
+    if let Some((at, _)) = text
+        .char_indices()
+        .find(|(_, c)| c.is_control() || c.is_whitespace() && *c != ' ')
+    {
         errors.push(warning.invalid(format_args!(
             "must only contain printable UTF-8 characters; non-printable character found at index {at}"
         )));

@@ -27,7 +27,6 @@ mod tests;
 pub use arena::{Additional, Kind, ListType, Node, Structural};
 pub use compile::Unusable;
 pub(crate) use formats::is_known as is_known_format;
-pub(crate) use numbers::shown as shown_number;
 pub(crate) use validate::Under;
 
 /// Levels of a schema within each other.

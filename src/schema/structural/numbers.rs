@@ -26,7 +26,7 @@ impl Numeric {
 }
 
 /// A floating point number as `%v` prints it: the shortest digits, with an exponent where it is below -4 or above 5.
-pub(crate) fn shown(float: f64) -> String {
+pub(super) fn shown(float: f64) -> String {
     if float == 0.0 || !float.is_finite() {
         return if float.is_nan() {
             "NaN".to_owned()
