@@ -150,12 +150,25 @@ fn contradiction(manifest: &Manifest) -> Option<&'static str> {
     {
         return Some("a resource is ahead of the store");
     }
+    let mut files: Vec<u64> = resources
+        .iter()
+        .flat_map(|resource| resource.parts.iter().map(|part| part.file))
+        .collect();
+    files.sort_unstable();
+    // A later part would be written over this one.
+    if files.last().is_some_and(|last| last >= next_file) {
+        return Some("it names a file whose number was not given out yet");
+    }
+    // Whoever replaces the part first would remove it for the other.
+    if files.windows(2).any(|two| two[0] == two[1]) {
+        return Some("it names a file twice");
+    }
     None
 }
 
 #[cfg(test)]
 mod tests {
-    use flatkube_format::manifest::{ResourceEntry, SegmentEntry};
+    use flatkube_format::manifest::{PartEntry, ResourceEntry, SegmentEntry};
 
     use super::*;
 
@@ -173,18 +186,29 @@ mod tests {
                 name: "pods".into(),
                 shelved_revision: 7,
                 floor: 7,
-                parts: Vec::new(),
+                parts: vec![
+                    PartEntry {
+                        file: 1,
+                        ..PartEntry::default()
+                    },
+                    PartEntry {
+                        file: 2,
+                        ..PartEntry::default()
+                    },
+                ],
             }],
             ..Manifest::default()
         };
         assert_eq!(contradiction(&sound), None);
-        let changes: [fn(&mut Manifest); 6] = [
+        let changes: [fn(&mut Manifest); 8] = [
             |manifest| manifest.revision = NUMBER_MAX + 1,
             |manifest| manifest.next_file = u64::MAX,
             |manifest| manifest.segments[0].number = u64::MAX,
             |manifest| manifest.segments[0].first_revision = 0,
             |manifest| manifest.resources[0].shelved_revision = 8,
             |manifest| manifest.resources[0].floor = 8,
+            |manifest| manifest.resources[0].parts[1].file = 3,
+            |manifest| manifest.resources[0].parts[1].file = 1,
         ];
         for change in changes {
             let mut manifest = sound.clone();
