@@ -1,15 +1,17 @@
 //! flatkube: a Kubernetes API server in one binary, served from a zero-copy storage engine.
 //!
 //! Who may call whom, top to bottom only: [`cli`] → [`controllers`] → [`api`] → `admission`, [`auth`] → [`patch`], [`resources`] →
-//! [`schema`] → [`tree`], [`store`], `re2` → [`flatkube_format`].
+//! [`schema`] → [`cel`] → [`tree`], [`scalars`], [`store`], `re2` → [`flatkube_format`].
 
 pub mod api;
 pub mod auth;
+pub mod cel;
 pub mod cli;
 pub mod controllers;
 pub mod patch;
 mod re2;
 pub mod resources;
+pub mod scalars;
 pub mod schema;
 pub mod store;
 mod sync;

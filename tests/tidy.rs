@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// The layers of the program from the bottom up. A folder may use what stands before it, never what stands after it;
 /// folders of one row may not use each other.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["re2"],
-    &["store", "tree"],
+    &["store", "tree", "scalars"],
+    &["cel"],
     &["schema"],
     &["resources", "patch"],
     &["admission", "auth"],

@@ -35,7 +35,6 @@ mod names;
 mod networking;
 mod networking_rules;
 mod policy;
-pub mod quantity;
 mod rbac;
 #[cfg(test)]
 mod recorded;
@@ -51,6 +50,7 @@ pub mod table;
 mod validate;
 mod workload_rules;
 
+pub use crate::scalars::quantity;
 pub use archiver::KindArchiver;
 pub use bootstrap::{bootstrap, own_endpoints};
 pub use canonical::canonicalize;
