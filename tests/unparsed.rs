@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::Client;
-use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Resource};
 use flatkube::store::{Change, Options, Precondition, Prepared, Store, Write};
 use flatkube_format::sidecar::{access, digits};
@@ -131,6 +131,7 @@ fn config(folder: &Path) -> ServerConfig {
         },
         controllers: false,
         compress: Compress::default(),
+        kubelets: KubeletAccess::default(),
         limits: Limits::default(),
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::Client;
-use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::store::Options;
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -193,6 +193,7 @@ fn readers_see_whole_states_while_shelves_and_history_turn_over() {
             store: options(),
             controllers: false,
             compress: Compress::default(),
+            kubelets: KubeletAccess::default(),
             limits: Limits::default(),
         })
         .await

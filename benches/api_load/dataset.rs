@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::store::{Change, Durability, Options, Precondition, Store, Write};
 use flatkube::tree::Value;
@@ -72,6 +72,7 @@ impl Served {
             },
             controllers: false,
             compress: Compress::Always,
+            kubelets: KubeletAccess::default(),
             limits: Limits {
                 // The client's connections are not driven between scenarios, so none of them says goodbye.
                 drain: Duration::from_millis(50),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatkube::api::read::Compress;
-use flatkube::api::server::{Limits, Server, ServerConfig};
+use flatkube::api::server::{KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::store::{Durability, Store};
 use tokio::sync::oneshot;
 
@@ -137,6 +137,7 @@ impl Served {
             store: opened::options(Durability::Os),
             controllers: false,
             compress: Compress::default(),
+            kubelets: KubeletAccess::default(),
             limits: Limits::default(),
         };
         let runtime = opened::runtime();

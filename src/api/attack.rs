@@ -41,7 +41,7 @@ impl Served {
             compress: Compress::Always,
             notice: Notice::default(),
         };
-        let api = Arc::new(Api::new(reader, Tokens::default(), limits.clone())?);
+        let api = Arc::new(Api::new(reader, Tokens::default(), limits.clone(), None)?);
         Ok(Self { api, limits, stopper })
     }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::Api;
-use super::peer::{Addresses, Clock, Peer, Stay, Verdict};
+use super::peer::{Addresses, Clock, Peer, Place, Stay, Verdict};
 use super::router;
 use super::stopping::Stopping;
 use super::stream::{Patient, StreamExecutor};
@@ -203,20 +203,22 @@ pub(super) async fn accept(listener: TcpListener, transport: Transport, shared: 
             continue;
         };
         let (transport, shared) = (transport.clone(), shared.clone());
-        tokio::spawn(async move {
-            let _places = (permit, counted);
-            let _alive = shared.alive.clone();
-            connection(socket, address, &transport, &shared).await;
-        });
+        let place = Place {
+            _permit: permit,
+            _counted: counted,
+            _alive: shared.alive.clone(),
+        };
+        tokio::spawn(async move { connection(socket, address, place, &transport, &shared).await });
     }
 }
 
-async fn connection(socket: TcpStream, address: SocketAddr, transport: &Transport, shared: &Shared) {
+async fn connection(socket: TcpStream, address: SocketAddr, place: Place, transport: &Transport, shared: &Shared) {
     let _ = socket.set_nodelay(true);
     let socket = Patient::new(socket, shared.limits.patience);
+    let upgraded = socket.upgraded();
     match transport {
         Transport::Plain => {
-            let peer = Arc::new(Peer::new(address, None));
+            let peer = Arc::new(Peer::new(address, None).holding(place, upgraded, false));
             serve(
                 socket,
                 builder(&shared.limits, &shared.crowd),
@@ -247,7 +249,7 @@ async fn connection(socket: TcpStream, address: SocketAddr, transport: &Transpor
                 Some(b"h2") => builder(&shared.limits, &shared.crowd).http2_only(),
                 _ => builder(&shared.limits, &shared.crowd).http1_only(),
             };
-            let peer = Arc::new(Peer::new(address, certificate));
+            let peer = Arc::new(Peer::new(address, certificate).holding(place, upgraded, true));
             serve(stream, builder, peer, &shared.api, &shared.crowd).await;
         }
     }
@@ -298,7 +300,7 @@ pub(super) async fn serve<S>(
     let stopping: Stopping = api.reader.stopping.clone();
     let (asked, answers) = (peer.clone(), api.clone());
     let service = hyper::service::service_fn(move |request| router::answer(answers.clone(), asked.clone(), request));
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let limits = &api.limits;
     let mut clock = Clock::new(Instant::now());

@@ -14,7 +14,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use super::body::Response;
 use super::request::{RequestInfo, Verb};
 use super::router::plain;
-use super::{Api, fairness};
+use super::{Api, fairness, proxy};
 use crate::resources;
 
 const DURATION: &str = "apiserver_request_duration_seconds";
@@ -173,6 +173,7 @@ impl Metrics {
             recorder.describe_gauge((*name).into(), None, (*text).into());
         }
         fairness::describe(&recorder);
+        proxy::describe(&recorder);
         let inflight = ["readOnly", "mutating"].map(|kind| {
             recorder.register_gauge(
                 &key(INFLIGHT, vec![Label::from_static_parts("request_kind", kind)]),

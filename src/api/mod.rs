@@ -8,7 +8,6 @@ pub(crate) mod backup;
 pub mod body;
 mod bootstrap;
 pub(crate) mod compact;
-mod connect;
 mod connection;
 mod converted;
 mod discovery;
@@ -20,6 +19,7 @@ mod openapi;
 mod path;
 mod peer;
 mod protobuf;
+pub(crate) mod proxy;
 mod query;
 pub mod read;
 pub mod request;
@@ -54,6 +54,8 @@ pub struct Api {
     anonymous: Arc<User>,
     metrics: metrics::Metrics,
     fairness: Arc<fairness::Fairness>,
+    /// How kubelets and the like are reached; `None`: not at all.
+    backends: Option<proxy::Backends>,
 }
 
 impl Api {
@@ -61,7 +63,12 @@ impl Api {
     ///
     /// # Errors
     /// When a stored Service cannot be read.
-    fn new(reader: read::Reader, tokens: Tokens, limits: Limits) -> Result<Self, String> {
+    fn new(
+        reader: read::Reader,
+        tokens: Tokens,
+        limits: Limits,
+        backends: Option<proxy::Backends>,
+    ) -> Result<Self, String> {
         let metrics = metrics::Metrics::new();
         Ok(Self {
             custom: Arc::default(),
@@ -72,6 +79,7 @@ impl Api {
             limits,
             tokens,
             metrics,
+            backends,
         })
     }
 

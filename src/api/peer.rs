@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 
 use crate::auth::User;
@@ -15,6 +16,12 @@ pub(super) struct Peer {
     pub(super) address: SocketAddr,
     /// Whom the client certificate stands for, if one was shown; `Err` if it is not to be believed.
     pub(super) certificate: Option<Result<Arc<User>, ()>>,
+    /// Whether the connection is encrypted.
+    pub(super) is_tls: bool,
+    /// What of the server's the connection takes, given back when the last request that came over it is done.
+    _place: Option<Place>,
+    /// Set when the connection was upgraded: its [`Patient`](super::stream::Patient) socket looks at it.
+    upgraded: Arc<AtomicBool>,
     /// Requests that were begun.
     requests: AtomicU64,
     /// Those of them whose answer is not handed over whole.
@@ -30,11 +37,29 @@ impl Peer {
         Self {
             address,
             certificate,
+            is_tls: false,
+            _place: None,
+            upgraded: Arc::default(),
             requests: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             last_frames: Default::default(),
             turn: AtomicUsize::new(0),
         }
+    }
+
+    /// The same, with its place among the connections and the flag of its socket.
+    pub(super) fn holding(self, place: Place, upgraded: Arc<AtomicBool>, is_tls: bool) -> Self {
+        Self {
+            _place: Some(place),
+            upgraded,
+            is_tls,
+            ..self
+        }
+    }
+
+    /// Notes that the connection no longer speaks HTTP.
+    pub(super) fn upgraded(&self) {
+        self.upgraded.store(true, Ordering::Relaxed);
     }
 
     /// Notes that a request begins. It is open while what is given back lives.
@@ -59,6 +84,14 @@ impl Peer {
         self.turn.store(turn, Ordering::Relaxed);
         false
     }
+}
+
+/// A connection's place among all, among those of its address, and its part in what the server waits for when it ends.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) _counted: Counted,
+    pub(super) _alive: mpsc::Sender<()>,
 }
 
 /// A request that is being answered.
@@ -171,6 +204,7 @@ pub(super) struct Addresses {
 }
 
 /// One connection of an address, counted while it lives.
+#[derive(Debug)]
 pub(super) struct Counted {
     addresses: Arc<Addresses>,
     address: IpAddr,

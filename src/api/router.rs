@@ -16,7 +16,7 @@ use super::peer::Peer;
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
-use super::{Api, backup, compact, connect, discovery, health, openapi, protobuf, read, version, write, yaml};
+use super::{Api, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write, yaml};
 use crate::auth::User;
 use crate::resources::Resource;
 use crate::schema::Schema;
@@ -36,7 +36,7 @@ pub(super) async fn answer(
     ))
 }
 
-async fn route(api: &Arc<Api>, peer: &Peer, request: http::Request<Incoming>) -> Result<Response, Status> {
+async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming>) -> Result<Response, Status> {
     let (head, body) = request.into_parts();
     let user = match authenticate(api, peer, &head.headers) {
         Ok(user) => user,
@@ -213,12 +213,15 @@ fn forbid_anonymous(method: &Method, path: &str, query: &str) -> Status {
 
 async fn resource(
     api: &Arc<Api>,
-    peer: &Peer,
+    peer: &Arc<Peer>,
     user: Arc<User>,
     target: Target,
     head: http::request::Parts,
     body: Incoming,
 ) -> Result<Response, Status> {
+    if proxy::is_elsewhere(&target) {
+        return Box::pin(proxy::answer(api, peer, user, target, head, body)).await;
+    }
     let begun = Instant::now();
     let query = Query::new(head.uri.query().unwrap_or(""));
     let verb = verb(&target, &head.method, &query)?;
@@ -266,9 +269,11 @@ fn deprecation(resource: &Resource) -> Option<HeaderValue> {
 ///
 /// # Errors
 /// 405 when the resource, or the subresource, does not have it.
-fn verb(target: &Target, method: &Method, query: &Query) -> Result<Verb, Status> {
+pub(super) fn verb(target: &Target, method: &Method, query: &Query) -> Result<Verb, Status> {
     let named = target.name.is_some();
+    let is_proxied = target.subresource.as_ref().is_some_and(|sub| sub.name == "proxy");
     let verb = match *method {
+        Method::HEAD | Method::OPTIONS if is_proxied => Verb::Get,
         Method::GET if target.watch => Verb::Watch,
         Method::GET if named => Verb::Get,
         Method::GET if query.flag("watch") => Verb::Watch,
@@ -322,6 +327,6 @@ async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {
         }
         (Verb::List, _) => read::list(&api.reader, info).await,
         (Verb::Watch, _) => Box::pin(read::watch(&api.reader, info)).await,
-        _ => connect::answer(api, info),
+        _ => Err(Status::method_not_allowed()),
     }
 }

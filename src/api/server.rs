@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{self, Shared, Transport};
 use super::metrics;
+use super::proxy::Backends;
 use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, bootstrap, write};
 use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
@@ -20,6 +21,7 @@ use crate::store::disk::RealDisk;
 use crate::store::{OpenError, Options, Store};
 
 pub use super::connection::Limits;
+pub use super::proxy::KubeletAccess;
 pub use super::read::Compress;
 
 /// How to serve.
@@ -41,6 +43,8 @@ pub struct ServerConfig {
     pub compress: Compress,
     /// Bounds on clients.
     pub limits: Limits,
+    /// How kubelets are reached.
+    pub kubelets: KubeletAccess,
 }
 
 /// Why the server cannot start.
@@ -102,6 +106,7 @@ impl Server {
             controllers,
             compress,
             limits,
+            kubelets,
         } = config;
         if let Some(address) = http_bind.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
@@ -141,6 +146,12 @@ impl Server {
         let acceptor = connection::tls(&pki).map_err(unusable)?;
         let certificates = ClientCertificates::new(pki.ca.clone()).map_err(unusable)?;
 
+        let backends = Backends::open(&pki, &kubelets).map_err(|(path, reason)| StartError::File {
+            what: "cannot use",
+            path,
+            reason,
+        })?;
+
         bootstrap::run(&store, https).await?;
 
         let (stopper, stopping) = Stopper::new();
@@ -151,7 +162,7 @@ impl Server {
             compress,
             notice: Notice::default(),
         };
-        let api = Arc::new(Api::new(reader, tokens, limits.clone()).map_err(StartError::Bootstrap)?);
+        let api = Arc::new(Api::new(reader, tokens, limits.clone(), Some(backends)).map_err(StartError::Bootstrap)?);
         let (alive, drained) = mpsc::channel(1);
         let shared = Shared::new(api.clone(), certificates, limits, alive);
         let mut tasks = JoinSet::new();

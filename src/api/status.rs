@@ -318,6 +318,49 @@ impl Status {
         Self::failure(code, "", message)
     }
 
+    /// An error that a backend gave in answer to a request of this server's, in place of what it was asked for: `text` is what
+    /// it said (upstream's `NewGenericServerResponse` behind its check of a log's answer).
+    pub fn of_backend(code: u16, group: &str, resource: &str, name: &str, text: &str) -> Self {
+        match code {
+            500 => return Self::internal(text),
+            400 => return Self::bad_request(text),
+            _ => {}
+        }
+        let (reason, message) = match code {
+            401 => ("Unauthorized", "the server has asked for the client to provide credentials".to_owned()),
+            403 => ("Forbidden", text.to_owned()),
+            404 => ("NotFound", "the server could not find the requested resource".to_owned()),
+            405 => (
+                "MethodNotAllowed",
+                "the server does not allow this method on the requested resource".to_owned(),
+            ),
+            409 => ("Conflict", "the server reported a conflict".to_owned()),
+            429 => (
+                "TooManyRequests",
+                "the server has received too many requests and has asked us to try again later".to_owned(),
+            ),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request".to_owned(),
+            ),
+            504 => (
+                "Timeout",
+                "the server was unable to return a response in the time allotted, but may still be processing the request"
+                    .to_owned(),
+            ),
+            501.. => (
+                "InternalError",
+                format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+            ),
+            _ => (
+                "",
+                format!("the server responded with the status code {code} but did not return more information"),
+            ),
+        };
+        let message = format!("{message} ( {} {name})", qualified(group, resource));
+        Self::about(code, reason, message, group, resource, name)
+    }
+
     /// 500: stored bytes are damaged; and what mends them.
     pub fn damaged(error: impl fmt::Display) -> Self {
         Self::internal(format_args!("{error}; {MENDED_BY}"))

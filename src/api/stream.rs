@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::body::{Body, BodyError};
 use super::peer::{LastFrame, Open};
+use super::proxy;
 use super::read::{Begun, Notice, overstayed};
 
 /// Bytes that a client must take of what waits for it within its patience: a client that takes one byte a second, and so
@@ -33,6 +34,8 @@ const READS_PER_TURN: u8 = 8;
 pub(super) struct Patient<S> {
     inner: S,
     patience: Duration,
+    /// Whether the connection was upgraded: then it is a person's terminal, which may stand still for hours and holds little.
+    upgraded: Arc<AtomicBool>,
     /// Reads that were answered since the last one that was not.
     reads: u8,
     /// From a write that did not go out whole until everything is flushed.
@@ -50,20 +53,35 @@ impl<S> Patient<S> {
         Self {
             inner,
             patience,
+            upgraded: Arc::default(),
             reads: 0,
             waiting: None,
         }
     }
 
+    /// What tells it that the connection was upgraded.
+    pub(super) fn upgraded(&self) -> Arc<AtomicBool> {
+        self.upgraded.clone()
+    }
+
+    fn patience(&self) -> Duration {
+        if self.upgraded.load(Ordering::Relaxed) {
+            proxy::IDLE
+        } else {
+            self.patience
+        }
+    }
+
     /// Judges a write.
     fn judge(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let patience = self.patience();
         match result {
             Poll::Ready(Ok(count)) => {
                 if let Some(waiting) = &mut self.waiting {
                     waiting.taken += count;
                     if waiting.taken >= TAKEN_MIN {
                         waiting.taken = 0;
-                        waiting.until.as_mut().reset(Instant::now() + self.patience);
+                        waiting.until.as_mut().reset(Instant::now() + patience);
                     }
                 }
                 result
@@ -75,7 +93,7 @@ impl<S> Patient<S> {
 
     /// The peer's turn: pending, or an error once it has had its time.
     fn wait<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let patience = self.patience;
+        let patience = self.patience();
         let waiting = self.waiting.get_or_insert_with(|| {
             Box::new(Waiting {
                 until: Box::pin(sleep_until(Instant::now() + patience)),

@@ -6,6 +6,6 @@ mod tokens;
 mod user;
 
 pub use certificates::ClientCertificates;
-pub use pki::{Pki, PkiError};
+pub use pki::{Identity, Pki, PkiError};
 pub use tokens::{TokenFileError, Tokens};
 pub use user::User;

@@ -30,6 +30,15 @@ pub struct PkiError {
     pub reason: String,
 }
 
+/// A certificate to show others, and its key.
+#[derive(Debug)]
+pub struct Identity {
+    /// The certificate, then those that lead to the CA.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Its key.
+    pub key: PrivateKeyDer<'static>,
+}
+
 /// What the server needs of its certificates.
 #[derive(Debug)]
 pub struct Pki {
@@ -39,11 +48,21 @@ pub struct Pki {
     pub chain: Vec<CertificateDer<'static>>,
     /// The server's key.
     pub key: PrivateKeyDer<'static>,
+    /// Who this server is towards kubelets.
+    pub kubelet_client: Identity,
+    /// The CA that signs `front_proxy_client`, as PEM. It signs nothing else: aggregated API servers believe whatever
+    /// a bearer of such a certificate says of users.
+    pub front_proxy_ca: String,
+    /// Who this server is towards aggregated API servers.
+    pub front_proxy_client: Identity,
     /// Secret for continue tokens.
     pub continue_key: [u8; 32],
     /// Where the administrator's kubeconfig lies.
     pub kubeconfig: PathBuf,
 }
+
+/// The name by which aggregated API servers know this server.
+pub(crate) const FRONT_PROXY_NAME: &str = "front-proxy-client";
 
 const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
@@ -74,19 +93,7 @@ impl Pki {
             .mode(0o700)
             .create(&dir)
             .map_err(|error| failed("cannot create", &dir, &error))?;
-        let ca_key = key_pair(&dir.join("ca.key"))?;
-        let ca_params = ca_params().map_err(|error| failed("cannot make", &dir.join("ca.crt"), &error))?;
-        let ca_path = dir.join("ca.crt");
-        let ca = if let Some(ca) = read_certificate(&ca_path)? {
-            ca
-        } else {
-            let made = ca_params
-                .self_signed(&ca_key)
-                .map_err(|error| failed("cannot make", &ca_path, &error))?;
-            write(&ca_path, made.pem().as_bytes(), 0o644)?;
-            made.der().clone()
-        };
-        let issuer = Issuer::new(ca_params, ca_key);
+        let (ca, issuer) = authority(&dir, "ca", "flatkube-ca")?;
 
         let (hosts, addresses) = names(address);
         let server_path = dir.join("server.crt");
@@ -106,7 +113,21 @@ impl Pki {
             &admin_key,
             &issuer,
             |certificate| certificate.is_some(),
-            admin_params,
+            || client_params("kubernetes-admin", Some("system:masters")),
+        )?;
+
+        let kubelet_client = client(
+            &dir,
+            &issuer,
+            "apiserver-kubelet-client",
+            ("kube-apiserver-kubelet-client", Some("system:masters")),
+        )?;
+        let (front_proxy_ca, front_proxy_issuer) = authority(&dir, "front-proxy-ca", "flatkube-front-proxy-ca")?;
+        let front_proxy_client = client(
+            &dir,
+            &front_proxy_issuer,
+            "front-proxy-client",
+            (FRONT_PROXY_NAME, None),
         )?;
 
         let kubeconfig = data_dir.join("admin.kubeconfig");
@@ -121,6 +142,9 @@ impl Pki {
             chain: vec![server, ca.clone()],
             ca,
             key,
+            kubelet_client,
+            front_proxy_ca: pem("CERTIFICATE", &front_proxy_ca),
+            front_proxy_client,
             continue_key,
             kubeconfig,
         })
@@ -185,6 +209,49 @@ fn key_pair(path: &Path) -> Result<KeyPair, PkiError> {
     Ok(key)
 }
 
+/// The CA kept under `stem`; a new one called `name` if there is none.
+fn authority(
+    dir: &Path,
+    stem: &str,
+    name: &str,
+) -> Result<(CertificateDer<'static>, Issuer<'static, KeyPair>), PkiError> {
+    let key = key_pair(&dir.join(format!("{stem}.key")))?;
+    let path = dir.join(format!("{stem}.crt"));
+    let params = ca_params(name).map_err(|error| failed("cannot make", &path, &error))?;
+    let certificate = if let Some(certificate) = read_certificate(&path)? {
+        certificate
+    } else {
+        let made = params
+            .self_signed(&key)
+            .map_err(|error| failed("cannot make", &path, &error))?;
+        write(&path, made.pem().as_bytes(), 0o644)?;
+        made.der().clone()
+    };
+    Ok((certificate, Issuer::new(params, key)))
+}
+
+/// The certificate of a client kept under `stem`; a new one of `subject` (name and group) if there is none that lasts.
+fn client(
+    dir: &Path,
+    issuer: &Issuer<'_, KeyPair>,
+    stem: &str,
+    subject: (&str, Option<&str>),
+) -> Result<Identity, PkiError> {
+    let key_path = dir.join(format!("{stem}.key"));
+    let key = key_pair(&key_path)?;
+    let certificate = leaf(
+        &dir.join(format!("{stem}.crt")),
+        &key,
+        issuer,
+        |certificate| certificate.is_some(),
+        || client_params(subject.0, subject.1),
+    )?;
+    Ok(Identity {
+        chain: vec![certificate],
+        key: PrivateKeyDer::try_from(key.serialize_der()).map_err(|error| failed("cannot use", &key_path, &error))?,
+    })
+}
+
 fn read_certificate(path: &Path) -> Result<Option<CertificateDer<'static>>, PkiError> {
     let Some(pem) = read(path)? else { return Ok(None) };
     CertificateDer::from_pem_slice(&pem).map(Some).map_err(|error| {
@@ -232,9 +299,9 @@ fn dated(mut params: CertificateParams, days: i64) -> CertificateParams {
     params
 }
 
-fn ca_params() -> Result<CertificateParams, rcgen::Error> {
+fn ca_params(name: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = dated(CertificateParams::new(Vec::new())?, CA_DAYS);
-    params.distinguished_name = subject("flatkube-ca", None);
+    params.distinguished_name = subject(name, None);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![
         KeyUsagePurpose::KeyCertSign,
@@ -258,9 +325,9 @@ fn server_params(hosts: &[String], addresses: &[IpAddr]) -> Result<CertificatePa
     Ok(params)
 }
 
-fn admin_params() -> Result<CertificateParams, rcgen::Error> {
+fn client_params(name: &str, group: Option<&str>) -> Result<CertificateParams, rcgen::Error> {
     let mut params = dated(CertificateParams::new(Vec::new())?, LEAF_DAYS);
-    params.distinguished_name = subject("kubernetes-admin", Some("system:masters"));
+    params.distinguished_name = subject(name, group);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;

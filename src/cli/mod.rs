@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod failure;
 mod kubeconfig;
+mod kubelets;
 mod progress;
 mod seed;
 mod server;

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use rustix::fs::Access;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::kubelets::Kubelets;
 use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
@@ -88,6 +89,9 @@ pub(super) struct Arguments {
     /// The most writes that are worked on at a time; a user alone gets half of them
     #[arg(long, value_name = "N", default_value_t = Limits::default().mutating_inflight, value_parser = inflight)]
     max_mutating_requests_inflight: usize,
+
+    #[command(flatten)]
+    kubelets: Kubelets,
 
     #[command(flatten)]
     tuning: Tuning,
@@ -205,6 +209,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
             mutating_inflight: arguments.max_mutating_requests_inflight,
             ..Limits::default()
         },
+        kubelets: arguments.kubelets.access(),
     };
     let server = Server::start(config).await.map_err(explain)?;
     let controllers = (arguments.controllers == Switch::On).then(|| Controllers::start(&server));

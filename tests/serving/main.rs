@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::store::{Durability, Options};
 
 /// What is waited for comes sooner, unless something is wrong.
@@ -76,6 +76,7 @@ fn config(dir: &Path, tokens: &Path, limits: Limits, controllers: bool) -> Serve
         },
         controllers,
         compress: Compress::default(),
+        kubelets: KubeletAccess::default(),
         limits,
     }
 }

@@ -160,6 +160,22 @@ impl Fairness {
         self.place(entrant, Pool::Bodies).await
     }
 
+    /// A place among the watches for a request that is answered elsewhere, as long as it lasts. `None` for those who pass by.
+    ///
+    /// # Errors
+    /// 429 when the user has as many as it may.
+    pub(super) fn stay(self: &Arc<Self>, entrant: Entrant<'_>) -> Result<Option<Place>, Status> {
+        if entrant.class == Class::Exempt {
+            return Ok(None);
+        }
+        let mut visit = self.visit(entrant.class, entrant.user);
+        if visit.take(Pool::Watches) {
+            return Ok(Some(Place(visit)));
+        }
+        drop(visit);
+        Err(self.refusal(entrant.class, Reason::ConcurrencyLimit, None))
+    }
+
     async fn place(self: &Arc<Self>, entrant: Entrant<'_>, pool: Pool) -> Result<Place, Status> {
         let mut visit = self.visit(entrant.class, entrant.user);
         if visit.take(pool) {

@@ -45,10 +45,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 
+use super::Api;
 use super::body::Response;
 use super::request::{RequestInfo, Verb};
 use super::status::Status;
-use super::{Api, connect};
 use crate::schema::Syntax;
 use delete_options::DeleteOptions;
 use manager::Manager;
@@ -79,7 +79,7 @@ fn sub(info: &RequestInfo) -> &'static str {
 
 async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     if let "exec" | "attach" | "portforward" | "proxy" = sub(info) {
-        return connect::answer(api, info);
+        return Err(Status::method_not_allowed());
     }
     let (body, _permit) = payload::read(api, info, body).await?;
     let (syntax, body) = payload::object(&info.headers, body)?;
@@ -95,9 +95,6 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 }
 
 async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
-    if sub(info) == "proxy" {
-        return connect::answer(api, info);
-    }
     let (body, _permit) = payload::read(api, info, body).await?;
     let (syntax, body) = payload::object(&info.headers, body)?;
     let options = WriteOptions::read(&info.query, "UpdateOptions", false)?;
@@ -108,9 +105,6 @@ async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 }
 
 async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
-    if sub(info) == "proxy" {
-        return connect::answer(api, info);
-    }
     let kind = payload::patch_type(&info.headers)?;
     let (body, _permit) = payload::read(api, info, body).await?;
     let options = WriteOptions::read(&info.query, "PatchOptions", kind == PatchType::Apply)?;
@@ -142,7 +136,7 @@ async fn apply(api: &Arc<Api>, info: &RequestInfo, options: &WriteOptions, body:
 
 async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     if info.subresource.is_some() {
-        return connect::answer(api, info);
+        return Err(Status::method_not_allowed());
     }
     let (bytes, _permit) = payload::read(api, info, body).await?;
     let (syntax, bytes) = if bytes.is_empty() {
