@@ -4,9 +4,10 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use super::server::StartError;
+use crate::auth::{FRONT_PROXY_NAME, Pki};
 use crate::resources::{self, Resource};
 use crate::store::{Change, Object, Precondition, Store, Write, WriteError};
-use crate::tree::Value;
+use crate::tree::{Value, json};
 
 /// Writes what is missing. `address` is where the server listens.
 ///
@@ -59,6 +60,48 @@ pub(super) async fn run(store: &Arc<Store>, address: SocketAddr) -> Result<(), S
         }
     }
     Ok(())
+}
+
+/// Tells aggregated API servers whom to believe: clients with certificates of this server's authority, and this server when it
+/// says who asks (the ConfigMap `kube-system/extension-apiserver-authentication`).
+///
+/// # Errors
+/// When the ConfigMap cannot be written.
+pub(super) async fn tell_authorities(store: &Arc<Store>, pki: &Pki) -> Result<(), StartError> {
+    let list = |text: &str| format!("[\"{text}\"]");
+    let data = json!({
+        "client-ca-file": pki.ca_pem,
+        "requestheader-client-ca-file": pki.front_proxy_ca,
+        "requestheader-allowed-names": list(FRONT_PROXY_NAME),
+        "requestheader-username-headers": list("X-Remote-User"),
+        "requestheader-uid-headers": list("X-Remote-Uid"),
+        "requestheader-group-headers": list("X-Remote-Group"),
+        "requestheader-extra-headers-prefix": list("X-Remote-Extra-"),
+    });
+    let Some(resource) = resources::find("", "v1", "configmaps") else {
+        return Ok(());
+    };
+    let key = "kube-system/extension-apiserver-authentication";
+    // Whoever takes it away wants it gone.
+    let Some(present) = stored(store, resource, key)? else {
+        return Ok(());
+    };
+    let mut object: Value = serde_json::from_slice(present.json().map_err(|it| StartError::Store(it.into()))?)
+        .map_err(|error| StartError::Bootstrap(error.to_string()))?;
+    if object["data"] == data {
+        return Ok(());
+    }
+    object["data"] = data;
+    let write = write(
+        resource,
+        key.to_owned(),
+        Precondition::Revision(present.revision()),
+        &object,
+    )?;
+    match store.write(write).await {
+        Ok(_) | Err(WriteError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(StartError::Bootstrap(error.to_string())),
+    }
 }
 
 fn key_of(resource: &Resource, object: &Value) -> String {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+mod aggregation;
 #[doc(hidden)]
 pub mod attack;
 pub(crate) mod backup;
@@ -54,6 +55,8 @@ pub struct Api {
     anonymous: Arc<User>,
     metrics: metrics::Metrics,
     fairness: Arc<fairness::Fairness>,
+    /// What other API servers serve.
+    aggregation: aggregation::Aggregation,
     /// How kubelets and the like are reached; `None`: not at all.
     backends: Option<proxy::Backends>,
 }
@@ -79,6 +82,7 @@ impl Api {
             limits,
             tokens,
             metrics,
+            aggregation: aggregation::Aggregation::default(),
             backends,
         })
     }

@@ -16,7 +16,9 @@ use super::peer::Peer;
 use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
-use super::{Api, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write, yaml};
+use super::{
+    Api, aggregation, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write, yaml,
+};
 use crate::auth::User;
 use crate::resources::Resource;
 use crate::schema::Schema;
@@ -43,6 +45,11 @@ async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming
         // Saying no takes time, too.
         Err(status) => return Gated::new(&api.fairness, Entrant::other(&api.anonymous), ready(Err(status))).await,
     };
+    if let Some(remote) = api.aggregation.find(head.uri.path())
+        && !user.is_anonymous()
+    {
+        return Box::pin(aggregation::answer(api, peer, user, &remote, head, body)).await;
+    }
     match path::route(&api.custom, head.uri.path()) {
         Route::Health(which, check) => Ok(health::answer(
             api,
@@ -87,12 +94,25 @@ async fn other(api: &Arc<Api>, user: &User, route: Route, head: http::request::P
             discovery::versions(accept, &head.headers)
         }
         // Upstream answers every method here.
-        Route::Groups => discovery::groups(accept, &head.headers),
+        Route::Groups if api.aggregation.is_empty() => discovery::groups(accept, &head.headers),
+        Route::Groups => {
+            let own = discovery::groups(accept, &HeaderMap::new())?;
+            Ok(Box::pin(aggregation::groups(&api.aggregation, own, &head.headers)).await)
+        }
         Route::Group(group) => get().and_then(|()| discovery::group(&group, accept)),
         Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(&group, &version, accept)),
+        Route::OpenApiV3 if !api.aggregation.is_empty() => {
+            get()?;
+            let own = Box::pin(openapi::answer(route, head.headers)).await?;
+            Ok(Box::pin(aggregation::openapi_index(&api.aggregation, own)).await)
+        }
         Route::OpenApiV2 | Route::OpenApiV3 | Route::OpenApiV3Document(_) => {
             get()?;
             Box::pin(openapi::answer(route, head.headers)).await
+        }
+        Route::NotFound if api.aggregation.has_group(path) => {
+            get()?;
+            Ok(aggregation::group(&api.aggregation, path).unwrap_or_else(not_found))
         }
         // The first two were answered before.
         Route::Resource(_) | Route::Health(..) | Route::NoResource => Err(Status::no_resource()),

@@ -14,7 +14,7 @@ use super::connection::{self, Shared, Transport};
 use super::metrics;
 use super::proxy::Backends;
 use super::read::{Notice, Reader};
-use super::{Api, Client, Stopper, bootstrap, write};
+use super::{Api, Client, Stopper, aggregation, bootstrap, write};
 use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
 use crate::resources::KindArchiver;
 use crate::store::disk::RealDisk;
@@ -146,19 +146,21 @@ impl Server {
         let acceptor = connection::tls(&pki).map_err(unusable)?;
         let certificates = ClientCertificates::new(pki.ca.clone()).map_err(unusable)?;
 
-        let backends = Backends::open(&pki, &kubelets).map_err(|(path, reason)| StartError::File {
+        bootstrap::run(&store, https).await?;
+        bootstrap::tell_authorities(&store, &pki).await?;
+
+        let (continue_key, kubeconfig) = (pki.continue_key, pki.kubeconfig.clone());
+        let backends = Backends::open(pki, &kubelets).map_err(|(path, reason)| StartError::File {
             what: "cannot use",
             path,
             reason,
         })?;
 
-        bootstrap::run(&store, https).await?;
-
         let (stopper, stopping) = Stopper::new();
         let reader = Reader {
             store: store.clone(),
             stopping,
-            continue_key: pki.continue_key,
+            continue_key,
             compress,
             notice: Notice::default(),
         };
@@ -174,13 +176,14 @@ impl Server {
         tasks.spawn(connection::accept(https_listener, Transport::Tls(acceptor), shared));
         tasks.spawn(upkeep(api.clone()));
         tasks.spawn(write::keep_own_statuses(api.clone()));
+        tasks.spawn(aggregation::run(api.clone()));
         if controllers {
             tasks.spawn(write::clear_namespaces(api.clone()));
         }
         Ok(Self {
             https,
             http,
-            kubeconfig: pki.kubeconfig,
+            kubeconfig,
             api,
             stopper,
             drained,

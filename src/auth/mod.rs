@@ -6,6 +6,7 @@ mod tokens;
 mod user;
 
 pub use certificates::ClientCertificates;
+pub(crate) use pki::FRONT_PROXY_NAME;
 pub use pki::{Identity, Pki, PkiError};
 pub use tokens::{TokenFileError, Tokens};
 pub use user::User;

@@ -44,6 +44,8 @@ pub struct Identity {
 pub struct Pki {
     /// The CA that signs client certificates and the server's.
     pub ca: CertificateDer<'static>,
+    /// The same as PEM.
+    pub ca_pem: String,
     /// The server's chain: certificate and CA.
     pub chain: Vec<CertificateDer<'static>>,
     /// The server's key.
@@ -140,6 +142,7 @@ impl Pki {
         let continue_key = continue_key(&dir.join("continue.key"))?;
         Ok(Self {
             chain: vec![server, ca.clone()],
+            ca_pem: pem("CERTIFICATE", &ca),
             ca,
             key,
             kubelet_client,

@@ -51,6 +51,28 @@ pub fn own_endpoints(now_s: i64, address: IpAddr, port: u16) -> Vec<(&'static Re
         .collect()
 }
 
+/// The `APIService` of a version of this server's own custom resources.
+pub fn own_api_service(now_s: i64, group: &str, version: &str) -> Option<(&'static Resource, Value)> {
+    let status = json!({"conditions": [{
+        "type": "Available",
+        "status": "True",
+        "reason": "Local",
+        "message": "Local APIServices are always available",
+    }]});
+    let line = json!({
+        "resource": ["apiregistration.k8s.io", "v1", "apiservices"],
+        "object": {
+            "metadata": {
+                "name": format!("{version}.{group}"),
+                "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"},
+            },
+            "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100},
+            "status": status,
+        },
+    });
+    made(line, now_s)
+}
+
 fn object(line: &str, now_s: i64) -> Option<(&'static Resource, Value)> {
     made(serde_json::from_str(line).ok()?, now_s)
 }

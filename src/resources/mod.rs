@@ -52,7 +52,7 @@ mod workload_rules;
 
 pub use crate::scalars::quantity;
 pub use archiver::KindArchiver;
-pub use bootstrap::{bootstrap, own_endpoints};
+pub use bootstrap::{bootstrap, own_api_service, own_endpoints};
 pub use canonical::canonicalize;
 pub use cell::Cell;
 pub use convert::{from_stored, has_other_shape, to_stored};

@@ -18,10 +18,10 @@ mod walk;
 
 pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
 pub(crate) use decode::{decode_object, decode_value, go_word, metadata_of};
+pub use field_error::{FieldError, FieldReason};
 pub(crate) use fit::fits;
 pub(crate) use json_syntax::fault as json_fault;
 pub(crate) use plan::{Plan, PlanField};
-pub use field_error::{FieldError, FieldReason};
 pub use protobuf::{EncodeError, ProtobufError, append_message, json_to_protobuf, protobuf_to_json};
 pub(crate) use protobuf::{metadata_alone, wire};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};

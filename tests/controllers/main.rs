@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatkube::api::server::{Compress, Limits, Server, ServerConfig};
+use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::controllers::Controllers;
 use flatkube::store::{Durability, Options};
 use serde_json::Value;
@@ -114,6 +114,7 @@ fn config(dir: &Path) -> ServerConfig {
         },
         controllers: true,
         compress: Compress::default(),
+        kubelets: KubeletAccess::default(),
         limits: Limits::default(),
     }
 }

@@ -1,5 +1,6 @@
 //! What is answered elsewhere - by kubelets, Pods, Services, other API servers - as a client of this server sees it.
 
+mod aggregated;
 #[path = "../process/client.rs"]
 mod calls;
 mod client;

@@ -16,13 +16,13 @@ use crate::resources::{self, ResourceRef};
 
 /// A document that is made once.
 #[derive(Debug)]
-struct Document {
-    body: Bytes,
-    etag: String,
+pub(super) struct Document {
+    pub(super) body: Bytes,
+    pub(super) etag: String,
 }
 
 impl Document {
-    fn new(body: Vec<u8>) -> Self {
+    pub(super) fn new(body: Vec<u8>) -> Self {
         let digest = ring::digest::digest(&ring::digest::SHA256, &body);
         let mut etag = String::from("\"");
         for byte in digest.as_ref() {

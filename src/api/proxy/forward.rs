@@ -33,8 +33,12 @@ pub(in crate::api) struct Outside {
     pub(in crate::api) prefix: String,
 }
 
-/// The request's head for the backend: what concerns this connection or this server's knowledge of the user is taken out.
-pub(super) fn outgoing(mut fields: HeaderMap, is_upgrade: bool, guest: &Guest) -> HeaderMap {
+/// The request's head for the backend: what concerns this connection or this server's knowledge of the user is taken out; and
+/// who asks is put in, if the backend is to be told.
+///
+/// # Errors
+/// When a name cannot stand in a header.
+pub(super) fn outgoing(mut fields: HeaderMap, is_upgrade: bool, guest: &Guest) -> Result<HeaderMap, String> {
     let upgrade = fields.get(header::UPGRADE).cloned();
     headers::strip_hop_by_hop(&mut fields);
     headers::strip_identity(&mut fields);
@@ -46,7 +50,10 @@ pub(super) fn outgoing(mut fields: HeaderMap, is_upgrade: bool, guest: &Guest) -
         fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         fields.insert(header::UPGRADE, upgrade);
     }
-    fields
+    if let Some(user) = &guest.identity {
+        headers::set_identity(&mut fields, user).ok_or("the name of the user cannot stand in a header")?;
+    }
+    Ok(fields)
 }
 
 /// Tells the backend how it is reached from outside.

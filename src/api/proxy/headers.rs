@@ -104,7 +104,6 @@ pub(super) fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
 
 /// Tells an aggregated API server who asks, in the headers that it believes from this server alone. `None` when a name cannot
 /// stand in a header.
-#[allow(dead_code)]
 pub(super) fn set_identity(headers: &mut HeaderMap, user: &User) -> Option<()> {
     let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).ok();
     headers.insert(HeaderName::from_static("x-remote-user"), value(&user.name)?);

@@ -6,12 +6,14 @@
 //! | `pods`, `nodes`, `services` | where a request goes, and with which options |
 //! | `location`, `dial`, `tls` | which addresses are allowed, how they are reached and trusted |
 //! | `headers`, `forward`, `log` | a request and its answer on their way through |
+//! | `backend` | aggregated APIs |
 //! | `upgrade`, `tunnel` | connections that become something else |
 //! | `websocket`, `spdy`, `translate` | what is spoken on them, where the two sides differ |
 //!
 //! A place among the requests is held only until it is known where one goes. After that it holds one among the watches, as
 //! long as it lasts: it costs this server little else.
 
+mod backend;
 mod dial;
 mod forward;
 mod headers;
@@ -37,6 +39,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use metrics::{counter, gauge};
 use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
 
 use super::body::{Body, Response};
 use super::fairness::{Entrant, Gated, Place};
@@ -50,12 +53,15 @@ use super::write::quoted;
 use super::{Api, Stopping};
 use crate::auth::{Identity, Pki, User};
 use forward::Outside;
-use location::{Location, Reach, Tls};
+use location::{Location, Reach};
 use pods::Pod;
 use tls::Trust;
 use tunnel::End;
 use upgrade::{Asking, Purpose};
 
+pub(in crate::api) use backend::Backend;
+pub(in crate::api) use location::Tls;
+pub(in crate::api) use services::{Known, backend, known, service};
 pub(in crate::api) use upgrade::IDLE;
 
 /// How kubelets are reached.
@@ -88,6 +94,8 @@ pub(super) struct Backends {
     /// Pods and Services: their certificates cannot be known.
     unverified: Arc<ClientConfig>,
     address_types: Vec<String>,
+    trust: Trust,
+    front_proxy: Identity,
 }
 
 impl Backends {
@@ -95,7 +103,7 @@ impl Backends {
     ///
     /// # Errors
     /// The file that cannot be used, and why.
-    pub(super) fn open(pki: &Pki, access: &KubeletAccess) -> Result<Self, (PathBuf, String)> {
+    pub(super) fn open(pki: Pki, access: &KubeletAccess) -> Result<Self, (PathBuf, String)> {
         let trust = Trust::new(pki.chain[0].clone());
         let own = |reason| (Path::new("pki").to_owned(), reason);
         let shown = match &access.client {
@@ -123,6 +131,19 @@ impl Backends {
             kubelet_unverified,
             unverified: trust.config(None, None).map_err(own)?,
             address_types: access.address_types.clone(),
+            trust,
+            front_proxy: pki.front_proxy_client,
+        })
+    }
+
+    /// Trust in an aggregated API server: by the authorities `roots` (`None`: whatever it shows), under `name`.
+    ///
+    /// # Errors
+    /// When none of the authorities can be used.
+    pub(super) fn aggregated(&self, roots: Option<&[CertificateDer<'static>]>, name: &str) -> Result<Tls, String> {
+        Ok(Tls {
+            config: self.trust.config(roots, Some(&self.front_proxy))?,
+            name: name.to_owned(),
         })
     }
 }
@@ -131,6 +152,8 @@ impl Backends {
 struct Guest {
     address: SocketAddr,
     stopping: Stopping,
+    /// Who asks, if the backend is to be told.
+    identity: Option<Arc<User>>,
     _place: Option<Place>,
     _open: Open,
 }
@@ -236,6 +259,7 @@ async fn run(api: &Api, info: &RequestInfo, plan: Plan, asking: Asking, body: In
     let guest = Guest {
         address: info.peer,
         stopping: api.reader.stopping.clone(),
+        identity: None,
         _place: api.fairness.stay(Entrant::of(info))?,
         _open: Open::new(info.subresource_name()),
     };
@@ -254,7 +278,7 @@ async fn run(api: &Api, info: &RequestInfo, plan: Plan, asking: Asking, body: In
             if asking.is_upgrade() {
                 return upgrade::through(&location, &host, Some(&outside), asking, guest).await;
             }
-            let mut fields = forward::outgoing(asking.fields, false, &guest);
+            let mut fields = forward::outgoing(asking.fields, false, &guest).map_err(Status::internal)?;
             forward::tell_outside(&mut fields, &location, &outside);
             let sent = forward::forward(&location, asking.method, &host, fields, body, Some(&outside), guest).await;
             sent.map_err(|error| match error.as_str() {

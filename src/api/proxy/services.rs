@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::Backends;
-use super::location::{Location, join, split};
+use super::location::{Location, split};
 use super::pods::Pod;
 use crate::api::status::Status;
 use crate::store::{Object, Range, Requirement, Selection, View};
@@ -270,7 +270,6 @@ pub(super) fn proxied(
 ///
 /// # Errors
 /// 404 when there is no such Service, 503 when it has no such port or no backend, 500 for a Service of another type.
-#[allow(dead_code)]
 pub(in crate::api) fn backend(
     view: &Arc<View>,
     namespace: &str,
@@ -294,13 +293,6 @@ pub(in crate::api) fn backend(
 ///
 /// # Errors
 /// 500 when an object cannot be read.
-#[allow(dead_code)]
 pub(in crate::api) fn known(view: &Arc<View>, namespace: &str, name: &str, port: &str) -> Result<Known, Status> {
     ready(view, namespace, name, port).map(|(known, _)| known)
-}
-
-/// `host:port` of a backend, for messages.
-#[allow(dead_code)]
-pub(in crate::api) fn authority(host: &str, port: u16) -> String {
-    join(host, port)
 }

@@ -223,7 +223,7 @@ pub(super) async fn through(
     guest: Guest,
 ) -> Result<Response, Status> {
     let upgrade = asking.upgrade.ok_or_else(required)?;
-    let mut fields = forward::outgoing(asking.fields, true, &guest);
+    let mut fields = forward::outgoing(asking.fields, true, &guest).map_err(Status::internal)?;
     if let Some(outside) = outside {
         forward::tell_outside(&mut fields, location, outside);
     }

@@ -98,7 +98,7 @@ pub(super) fn default_priority(view: &Arc<View>) -> Result<Option<Value>, Status
 }
 
 /// All objects of a resource of which there are few.
-pub(super) fn all(view: &Arc<View>, classes: &str) -> Result<Vec<Value>, Status> {
+pub(in crate::api) fn all(view: &Arc<View>, classes: &str) -> Result<Vec<Value>, Status> {
     all_in(view, classes, None)
 }
 

@@ -55,10 +55,11 @@ use manager::Manager;
 use options::WriteOptions;
 use payload::PatchType;
 
+pub(super) use classes::all;
 pub(super) use clearing::run as clear_namespaces;
 pub use client::{Client, Delete};
 pub(super) use object::quoted;
-pub(super) use own_status::run as keep_own_statuses;
+pub(super) use own_status::{add_api_service, remove_own, run as keep_own_statuses, set_condition};
 pub(super) use scale::get as get_scale;
 pub(super) use services::Services;
 

@@ -1,13 +1,14 @@
-//! Statuses that the API server itself gives: whether the server behind an `APIService` is there, and whether the priority level
-//! that a `FlowSchema` names is.
+//! Statuses that the API server itself gives: whether the priority level that a `FlowSchema` names is there; and how parts of it
+//! that judge others write what they found.
 //!
-//! Level-triggered, as the clearing of namespaces is: all objects of the two kinds are judged anew whenever something they
-//! depend on changes. There are a few dozens of them.
+//! Level-triggered, as the clearing of namespaces is: all objects are judged anew whenever something they depend on changes.
+//! There are a few dozens of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::classes::all;
+use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::object;
 use super::target::Target;
@@ -15,10 +16,9 @@ use super::update::{self, Edited};
 use crate::api::Api;
 use crate::api::status::Status;
 use crate::resources::{self, ResourceRef};
-use crate::store::View;
+use crate::store::{Change, Precondition, View};
 use crate::tree::{Value, json};
 
-const API_SERVICES: &str = "apiservices.apiregistration.k8s.io";
 const FLOW_SCHEMAS: &str = "flowschemas.flowcontrol.apiserver.k8s.io";
 const PRIORITY_LEVELS: &str = "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io";
 
@@ -32,22 +32,20 @@ pub(in crate::api) async fn run(api: Arc<Api>) {
         let view = api.reader.store.view();
         let follow = |resource| api.reader.store.follow(resource, None, view.revision());
         // What changes while the statuses are written is seen by the next round.
-        let followers = (
-            follow(API_SERVICES),
-            follow(FLOW_SCHEMAS),
-            follow(PRIORITY_LEVELS),
-            follow("services"),
-        );
-        let (remote, servers) = told(judge_api_services(&api, &view).await);
-        let ((), schemas) = told(judge_flow_schemas(&api, &view).await);
+        let followers = (follow(FLOW_SCHEMAS), follow(PRIORITY_LEVELS));
+        let judged = judge_flow_schemas(&api, &view).await;
         drop(view);
+        let is_well = judged.is_ok();
+        if let Err(error) = judged {
+            tracing::warn!(%error, "the status of a flow schema cannot be written");
+        }
         let again = async {
-            if servers && schemas {
+            if is_well {
                 std::future::pending::<()>().await;
             }
             tokio::time::sleep(AGAIN).await;
         };
-        let (Ok(mut servers), Ok(mut schemas), Ok(mut levels), Ok(mut services)) = followers else {
+        let (Ok(mut schemas), Ok(mut levels)) = followers else {
             tokio::select! {
                 () = stopping.stopped() => return,
                 () = tokio::time::sleep(AGAIN) => continue,
@@ -56,53 +54,10 @@ pub(in crate::api) async fn run(api: Arc<Api>) {
         tokio::select! {
             () = stopping.stopped() => return,
             () = again => {}
-            () = servers.changed() => {}
             () = schemas.changed() => {}
             () = levels.changed() => {}
-            () = services.changed(), if remote => {}
         }
     }
-}
-
-/// What a round found, and whether all went well; what did not is in the log.
-fn told<T: Default>(result: Result<T, Status>) -> (T, bool) {
-    match result {
-        Ok(found) => (found, true),
-        Err(error) => {
-            tracing::warn!(%error, "the status of an API service or a flow schema cannot be written");
-            (T::default(), false)
-        }
-    }
-}
-
-/// Tells whether there are API services of other servers.
-async fn judge_api_services(api: &Api, view: &Arc<View>) -> Result<bool, Status> {
-    let mut remote = false;
-    for server in all(view, API_SERVICES)? {
-        let service = &server["spec"]["service"];
-        if service.is_null() {
-            continue;
-        }
-        remote = true;
-        let text = |field: &str| service[field].as_str().unwrap_or("");
-        let (namespace, name) = (text("namespace"), text("name"));
-        let present = view
-            .get("services", &format!("{namespace}/{name}"))
-            .map_err(Status::internal)?;
-        let (reason, message) = match present {
-            None => (
-                "ServiceNotFound",
-                format!("service/{name} in \"{namespace}\" is not present"),
-            ),
-            Some(_) => (
-                "FailedDiscoveryCheck",
-                "requests are not forwarded to other API servers".to_owned(),
-            ),
-        };
-        let condition = json!({"type": "Available", "status": "False", "reason": reason, "message": message});
-        set_condition(api, API_SERVICES, "kube-apiserver", &server, condition).await?;
-    }
-    Ok(remote)
 }
 
 async fn judge_flow_schemas(api: &Api, view: &Arc<View>) -> Result<(), Status> {
@@ -128,7 +83,7 @@ async fn judge_flow_schemas(api: &Api, view: &Arc<View>) -> Result<(), Status> {
 }
 
 /// Writes a condition in place of the one of its type, unless that says the same.
-async fn set_condition(
+pub(in crate::api) async fn set_condition(
     api: &Api,
     storage: &str,
     manager: &str,
@@ -168,5 +123,37 @@ async fn set_condition(
     match update::change(api, &target, false, edit).await {
         Err(status) if status.code != 404 => Err(status),
         _ => Ok(()),
+    }
+}
+
+/// Makes the `APIService` of a version of this server's own custom resources, unless there is one.
+pub(in crate::api) async fn add_api_service(api: &Api, group: &str, version: &str) -> Result<(), Status> {
+    let Some((resource, object)) = resources::own_api_service(object::now_s(), group, version) else {
+        return Err(Status::internal("an APIService cannot be made"));
+    };
+    let key = object::meta(&object, "name").to_owned();
+    let put = Change::Put(commit::encode(resource, &object)?);
+    match commit::commit(api, resource, &key, Precondition::Absent, put).await {
+        Ok(_) | Err(Refused::Conflict(_)) => Ok(()),
+        Err(Refused::Status(status)) => Err(status),
+    }
+}
+
+/// Removes an object of this server's own, as it is now.
+pub(in crate::api) async fn remove_own(api: &Api, storage: &str, key: &str) -> Result<(), Status> {
+    let resource: ResourceRef = resources::stored(storage)
+        .ok_or_else(Status::method_not_allowed)?
+        .into();
+    let view = api.reader.store.view();
+    let Some(present) = view.get(storage, key).map_err(Status::damaged)? else {
+        return Ok(());
+    };
+    let last = object::of_stored(&present, &resource)?;
+    let gone = Change::Delete(commit::encode(&resource, &last)?);
+    let precondition = Precondition::Revision(present.revision());
+    match commit::commit(api, &resource, key, precondition, gone).await {
+        // Whoever changed it is seen by the next round.
+        Ok(_) | Err(Refused::Conflict(_)) => Ok(()),
+        Err(Refused::Status(status)) => Err(status),
     }
 }
