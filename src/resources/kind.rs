@@ -6,8 +6,8 @@ use super::cell::Cell;
 use super::lookup;
 use super::row::Row;
 use super::{
-    Context, FieldError, Refusal, Resource, admission, apps, autoscaling, batch, core, extension, flowcontrol,
-    networking, policy, rbac, storage,
+    Context, FieldError, Refusal, Resource, admission, apps, autoscaling, batch, certificates, core, devices,
+    extension, flowcontrol, networking, policy, rbac, storage,
 };
 
 /// What a kind computes. Everything has a default that suits most kinds.
@@ -210,6 +210,8 @@ const GROUPS: &[&[Kind]] = &[
     apps::KINDS,
     autoscaling::KINDS,
     batch::KINDS,
+    certificates::KINDS,
+    devices::KINDS,
     flowcontrol::KINDS,
     networking::KINDS,
     policy::KINDS,

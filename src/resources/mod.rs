@@ -13,6 +13,7 @@ mod batch;
 mod bootstrap;
 mod canonical;
 mod cell;
+mod certificates;
 mod convert;
 mod core;
 mod cron;
@@ -20,6 +21,7 @@ pub mod custom;
 mod declaration;
 mod definition_rules;
 mod deletion;
+mod devices;
 pub mod duration;
 mod edit;
 mod encode;
@@ -35,6 +37,7 @@ mod names;
 mod networking;
 mod networking_rules;
 mod policy;
+mod ratchet;
 mod rbac;
 #[cfg(test)]
 mod recorded;
@@ -55,6 +58,7 @@ pub use archiver::KindArchiver;
 pub use bootstrap::{bootstrap, own_api_service, own_endpoints};
 pub use canonical::canonicalize;
 pub use cell::Cell;
+pub use certificates::set_requester;
 pub use convert::{from_stored, has_other_shape, to_stored};
 pub use declaration::{
     Column, NameRule, Resource, ResourceRef, Strategy, Subresource, SubresourceRef, all, find, stored,
@@ -64,5 +68,4 @@ pub use encode::{DELETING, EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use kind::cells;
 pub use metadata::dedup_owners;
-pub use rbac::set_requester;
 pub use strategy::{Context, prepare_create, prepare_create_with, prepare_update, prepare_update_with};

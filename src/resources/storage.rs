@@ -1,13 +1,12 @@
-//! The groups `storage.k8s.io` and `resource.k8s.io`.
+//! The group `storage.k8s.io`.
 
 use crate::tree::Value;
 
-use super::edit::{default_at, items_mut};
-use super::kind::{Kind, METADATA, name_and_age};
-use super::lookup::{count, list, map, present, text, texts};
+use super::kind::{Kind, METADATA};
+use super::lookup::{list, map, text, texts};
 use super::row::Row;
 use super::storage_rules;
-use super::validate::immutable;
+use super::validate::{immutable, immutable_struct};
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("csidrivers.storage.k8s.io")
@@ -46,24 +45,6 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::new("csistoragecapacities.storage.k8s.io")
         .validate(storage_rules::capacity)
         .validate_update(|old, new, _, errors| storage_rules::capacity_change(old, new, errors)),
-    Kind::new("deviceclasses.resource.k8s.io").cells(name_and_age),
-    Kind::new("resourceclaims.resource.k8s.io")
-        .status_keeps(METADATA)
-        .cells(|row| {
-            let state = claim_state(row.object);
-            row.name().text(state).age();
-        })
-        .defaults(|claim| device_request_defaults(claim, "/spec/devices/requests")),
-    Kind::new("resourceclaimtemplates.resource.k8s.io")
-        .cells(name_and_age)
-        .defaults(|template| device_request_defaults(template, "/spec/spec/devices/requests")),
-    Kind::new("resourceslices.resource.k8s.io").cells(|row| {
-        row.name()
-            .text_at("/spec/nodeName")
-            .text_at("/spec/driver")
-            .text_at("/spec/pool/name")
-            .age();
-    }),
     Kind::new("storageclasses.storage.k8s.io")
         .cells(storage_classes)
         .validate(storage_rules::storage_class)
@@ -83,7 +64,7 @@ pub(super) const KINDS: &[Kind] = &[
                 .age();
         })
         .validate(storage_rules::attachment)
-        .validate_update(|old, new, _, errors| immutable(old, new, "spec", errors))
+        .validate_update(|old, new, _, errors| immutable_struct(old, new, "spec", errors))
         .validate_status(storage_rules::attachment_status),
     Kind::new("volumeattributesclasses.storage.k8s.io")
         .cells(|row| {
@@ -123,37 +104,5 @@ fn default_marked(class: &Value, annotations: &[&str]) -> String {
         format!("{name} (default)")
     } else {
         name.to_owned()
-    }
-}
-
-fn claim_state(claim: &Value) -> String {
-    let allocated = present(claim, "/status/allocation");
-    let deleted = present(claim, "/metadata/deletionTimestamp");
-    let mut states = Vec::new();
-    if deleted {
-        states.push("deleted");
-    }
-    if allocated {
-        states.push("allocated");
-    } else if !deleted {
-        states.push("pending");
-    }
-    if count(claim, "/status/reservedFor") > 0 {
-        states.push("reserved");
-    }
-    states.join(",")
-}
-
-/// An exact number of devices is one, unless told.
-fn device_request_defaults(object: &mut Value, requests: &str) {
-    for request in items_mut(object, requests) {
-        if text(request, "/exactly/allocationMode") == "ExactCount" {
-            default_at(request, "/exactly", "count", 1);
-        }
-        for alternative in items_mut(request, "/firstAvailable") {
-            if text(alternative, "/allocationMode") == "ExactCount" {
-                default_at(alternative, "", "count", 1);
-            }
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::FieldError;
+use super::core::volumes::inline_volume;
 use super::metadata;
 use super::names::{qualified_name, subdomain};
 use super::quantity::Quantity;
@@ -110,7 +111,7 @@ pub(super) fn attachment(attachment: &Value, errors: &mut Vec<FieldError>) {
         (true, true) => errors.push(source.forbidden(EXACTLY_ONE)),
         (false, true) if name.is_empty() => errors.push(name.required("must specify non empty persistentVolumeName")),
         (false, true) => name.check(subdomain(name.text()), errors),
-        (true, false) => {}
+        (true, false) => inline_volume(&inline, errors),
     }
     let node = spec.get("nodeName");
     node.check(subdomain(node.text()), errors);

@@ -6,7 +6,7 @@ use super::canonical::{canonicalize, canonicalize_change};
 use super::kind::{self, Kind};
 use super::lookup::{integer, text};
 use super::validate::by_rules;
-use super::{FieldError, Refusal, Resource, metadata, names};
+use super::{FieldError, Refusal, Resource, metadata, names, ratchet};
 
 /// What a strategy may know of the request.
 #[derive(Debug, Clone, Copy)]
@@ -173,6 +173,9 @@ pub fn prepare_update_with(
         }
         (kind.validate_update)(old, new, subresource, &mut errors);
         (kind.validate_version)(context.asked.unwrap_or(resource), Some(old), new, &mut errors);
+    }
+    if !errors.is_empty() {
+        ratchet::tolerate(resource, kind, old, &mut errors);
     }
     refuse(errors)?;
     let counted = integer(old, "/metadata/generation") != integer(new, "/metadata/generation");

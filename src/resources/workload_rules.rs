@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use crate::tree::{Value, json};
 
-use super::core::other_rules;
 use super::core::pod_rules::check_pod_template;
 use super::core::pod_warnings::warn_pod_template;
+use super::core::volumes::claim_spec;
 use super::lookup::{self, integer};
 use super::validate::{At, capitalized, label_selector, selects};
 use super::{FieldError, FieldReason, metadata, names};
@@ -273,7 +273,7 @@ pub(super) fn check_new_stateful_set(set: &Value, errors: &mut Vec<FieldError>) 
         service.check(names::label(service.text()), errors);
     }
     for claim in spec.get("volumeClaimTemplates").items() {
-        other_rules::claim_spec(&claim.get("spec"), errors);
+        claim_spec(&claim.get("spec"), errors);
     }
 }
 

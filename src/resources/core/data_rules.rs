@@ -43,6 +43,12 @@ pub(super) fn secret(secret: &Value, errors: &mut Vec<FieldError>) {
     }
     check_len(len, "data", errors);
     let has = |key: &str| data.value.get(key).is_some();
+    let has_content = |key: &str| {
+        data.value
+            .get(key)
+            .and_then(Value::as_str)
+            .is_some_and(|text| !text.is_empty())
+    };
     let mut require = |keys: &[&str]| {
         for key in keys {
             errors.push(FieldError::required(format!("data[{key}]"), ""));
@@ -58,7 +64,7 @@ pub(super) fn secret(secret: &Value, errors: &mut Vec<FieldError>) {
             );
         }
         "kubernetes.io/basic-auth" if !has("username") && !has("password") => require(&["username", "password"]),
-        "kubernetes.io/ssh-auth" if !has("ssh-privatekey") => require(&["ssh-privatekey"]),
+        "kubernetes.io/ssh-auth" if !has_content("ssh-privatekey") => require(&["ssh-privatekey"]),
         "kubernetes.io/service-account-token" => {
             let annotations = secret.get("metadata.annotations");
             let name = "kubernetes.io/service-account.name";

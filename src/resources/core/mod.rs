@@ -2,16 +2,17 @@
 
 mod data_rules;
 mod event_rules;
+mod namespaces;
+mod node_rules;
 mod nodes;
-pub(super) mod other_rules;
 mod pod_annotations;
 mod pod_changes;
 pub(super) mod pod_containers;
 mod pod_environment;
 mod pod_mounts;
 mod pod_network;
-mod pod_placement;
-mod pod_resources;
+pub(super) mod pod_placement;
+pub(super) mod pod_resources;
 pub(super) mod pod_rules;
 mod pod_security;
 pub(super) mod pod_spec;
@@ -19,11 +20,12 @@ mod pod_status;
 mod pod_volumes;
 pub(super) mod pod_warnings;
 mod pods;
+mod quota_rules;
 pub(super) mod service_rules;
 mod services;
-mod volumes;
+pub(super) mod volumes;
 
-use crate::tree::{Map, Value, json};
+use crate::tree::{Map, Value};
 use base64::Engine;
 
 use super::cell::Cell;
@@ -31,13 +33,12 @@ use super::edit::{default_at, default_in, items_mut, object_at, remove_at, set_a
 use super::kind::{Kind, name_and_age};
 use super::lookup;
 use super::lookup::{integer, list, map, text, time_s};
-use super::metadata;
 use super::row::{Row, some_and_more};
 use super::strategy::keep;
 use super::validate::{At, immutable};
-use super::workload_rules::{check_counters, check_replication_controller, warn_name, warn_template};
-use pod_rules::check_pod_template;
+use super::workload_rules::{check_counters, check_replication_controller, check_template, warn_name, warn_template};
 use pod_spec::default_pod_spec;
+use pod_warnings::warn_pod_template;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("configmaps")
@@ -57,49 +58,57 @@ pub(super) const KINDS: &[Kind] = &[
         .validate_version(event_rules::event_of_events_group),
     Kind::new("limitranges")
         .defaults(limit_range_defaults)
-        .validate(other_rules::limit_range),
+        .validate(quota_rules::limit_range),
     Kind::new("namespaces")
         .cells(|row| {
             row.name().text_at("/status/phase").age();
         })
-        .defaults(|namespace| {
-            let name = text(namespace, "/metadata/name").to_owned();
-            set_at(namespace, "/metadata/labels", "kubernetes.io/metadata.name", name);
-            default_at(namespace, "/status", "phase", "Active");
-        })
-        .prepare_create(|namespace, _| {
-            set_at(namespace, "", "status", json!({"phase": "Active"}));
-            let mut finalizers: Vec<Value> = list(namespace, "/spec/finalizers").to_vec();
-            if !finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
-                finalizers.push("kubernetes".into());
-            }
-            set_at(namespace, "/spec", "finalizers", finalizers);
-        })
+        .defaults(namespaces::defaults)
+        .prepare_create(|namespace, _| namespaces::prepare_create(namespace))
         .prepare_update(|old, namespace, subresource, _| {
             // Finalizers change through their own subresource only.
             if subresource != Some("finalize") {
                 keep(old, namespace, "spec");
             }
         })
-        .validate(other_rules::namespace),
+        .validate_create(|namespace, errors| namespaces::finalizers(namespace, false, errors))
+        .validate_update(|_, namespace, subresource, errors| {
+            if subresource == Some("finalize") {
+                namespaces::finalizers(namespace, true, errors);
+            }
+        })
+        .validate_status(|_, namespace, errors| namespaces::status(namespace, errors)),
     Kind::new("nodes")
         .cells(nodes::cells)
+        .defaults(nodes::defaults)
         .prepare_create(|node, _| nodes::prepare_create(node))
-        .validate(other_rules::node),
+        .prepare_update(|old, node, _, _| nodes::drop_removed(Some(old), node))
+        .validate(node_rules::node)
+        .validate_create(node_rules::new_node)
+        .validate_update(|old, new, _, errors| node_rules::node_change(old, new, errors))
+        .validate_status(node_rules::node_status)
+        .warnings(node_rules::node_warnings),
     Kind::new("persistentvolumeclaims")
         .cells(volumes::claim_cells)
         .defaults(|claim| default_at(claim, "/status", "phase", "Pending"))
         .prepare_create(|claim, _| volumes::prepare_claim(claim))
-        .validate(other_rules::claim)
-        .validate_update(|old, new, _, errors| other_rules::claim_change(old, new, errors)),
+        .prepare_update(|old, claim, subresource, _| {
+            if subresource.is_none() {
+                volumes::settle_data_source(Some(old), claim);
+            }
+        })
+        .validate(volumes::claim)
+        .validate_update(|old, new, _, errors| volumes::claim_change(old, new, errors))
+        .validate_status(|_, new, errors| volumes::claim_status(new, errors))
+        .warnings(volumes::claim_warnings),
     Kind::new("persistentvolumes")
         .cells(volumes::volume_cells)
-        .defaults(|volume| default_at(volume, "/status", "phase", "Pending"))
+        .defaults(volumes::volume_defaults)
         .prepare_create(volumes::prepare_volume)
         .prepare_update(volumes::note_phase_change)
-        .validate(other_rules::volume)
-        .validate_update(|old, new, _, errors| other_rules::volume_change(old, new, errors))
-        .warnings(other_rules::volume_warnings),
+        .validate(volumes::volume)
+        .validate_update(|old, new, _, errors| volumes::volume_change(old, new, errors))
+        .warnings(volumes::volume_warnings),
     Kind::new("pods")
         .cells(pods::cells)
         .defaults(pods::defaults)
@@ -119,11 +128,9 @@ pub(super) const KINDS: &[Kind] = &[
                 .labels_at("/template/metadata/labels");
         })
         .defaults(|template| default_pod_spec(template, "/template/spec"))
-        .validate(|template, errors| {
-            let template = At::root(template).get("template");
-            check_pod_template(&template, errors);
-            metadata::labels(Some(template.get("metadata.labels").value), &"template.labels", errors);
-        }),
+        .validate(|template, errors| check_template(&At::root(template).get("template"), errors))
+        .warnings(|template| warn_pod_template(&At::root(template).get("template")))
+        .warns_of_changed_spec(),
     Kind::new("replicationcontrollers")
         .cells(|row| {
             row.name()
@@ -155,8 +162,10 @@ pub(super) const KINDS: &[Kind] = &[
         .checked_twice(),
     Kind::new("resourcequotas")
         .cells(resource_quotas)
-        .validate(other_rules::quota)
-        .warnings(other_rules::quota_warnings),
+        .validate(quota_rules::quota)
+        .validate_update(|old, new, _, errors| quota_rules::quota_change(old, new, errors))
+        .validate_status(|_, new, errors| quota_rules::quota_status(new, errors))
+        .warnings(quota_rules::quota_warnings),
     Kind::new("secrets")
         .cells(|row| {
             row.name().text_at("/type").count_at("/data").age();
@@ -167,7 +176,11 @@ pub(super) const KINDS: &[Kind] = &[
             data_rules::immutable(old, new, &["data"], errors);
             immutable(old, new, "type", errors);
         }),
-    Kind::new("serviceaccounts").cells(name_and_age),
+    Kind::new("serviceaccounts")
+        .cells(name_and_age)
+        .prepare_create(|account, _| name_secrets_alone(account))
+        .prepare_update(|_, account, _, _| name_secrets_alone(account))
+        .warnings_create(warn_of_enforced_secrets),
     Kind::new("services")
         .cells(services::cells)
         .defaults(services::defaults)
@@ -319,6 +332,33 @@ fn limit_range_defaults(range: &mut Value) {
             }
         }
     }
+}
+
+/// A ServiceAccount says of its Secrets what they are called, and nothing else.
+fn name_secrets_alone(account: &mut Value) {
+    let is_more = |secret: &Value| {
+        secret
+            .as_object()
+            .is_some_and(|fields| fields.iter().any(|(name, _)| name != "name"))
+    };
+    if !list(account, "/secrets").iter().any(is_more) {
+        return;
+    }
+    for secret in items_mut(account, "/secrets") {
+        if let Value::Object(fields) = secret {
+            fields.retain(|name, _| name.as_str() == "name");
+        }
+    }
+}
+
+fn warn_of_enforced_secrets(account: &Value) -> Vec<String> {
+    const ENFORCED: &str = "kubernetes.io/enforce-mountable-secrets";
+    let is_there = map(account, "/metadata/annotations").is_some_and(|annotations| annotations.contains_key(ENFORCED));
+    let warning = format!(
+        "metadata.annotations[{ENFORCED}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted \
+         secrets"
+    );
+    is_there.then_some(warning).into_iter().collect()
 }
 
 /// A null among the values of that map becomes an empty one, as a slice of Go is.

@@ -2,8 +2,8 @@
 
 use crate::tree::{Value, json};
 
-use crate::resources::edit::{default_at, object_at};
-use crate::resources::lookup::{boolean, condition, list, map, text};
+use crate::resources::edit::{default_at, object_at, remove_at, set_at};
+use crate::resources::lookup::{boolean, condition, list, map, present, text};
 use crate::resources::row::{Row, or_none};
 
 pub(super) fn cells(row: &mut Row<'_>) {
@@ -65,8 +65,31 @@ fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
     found.map_or("<none>", |address| text(address, "/address"))
 }
 
+/// The first range of addresses for Pods stands in a field of its own, too.
+pub(super) fn defaults(node: &mut Value) {
+    let one = text(node, "/spec/podCIDR").to_owned();
+    match list(node, "/spec/podCIDRs").first().cloned() {
+        Some(first) => set_at(node, "/spec", "podCIDR", first),
+        None if !one.is_empty() => set_at(node, "/spec", "podCIDRs", json!([one])),
+        None => {}
+    }
+}
+
+/// Configuration of kubelets through the API is a feature that was removed.
+pub(super) fn drop_removed(old: Option<&Value>, node: &mut Value) {
+    for (parent, field, pointer) in [
+        ("/spec", "configSource", "/spec/configSource"),
+        ("/status", "config", "/status/config"),
+    ] {
+        if present(node, pointer) && !old.is_some_and(|old| present(old, pointer)) {
+            remove_at(node, parent, field);
+        }
+    }
+}
+
 /// A new node takes no Pods before it is ready.
 pub(super) fn prepare_create(node: &mut Value) {
+    drop_removed(None, node);
     const NOT_READY: &str = "node.kubernetes.io/not-ready";
     object_at(node, "/spec");
     default_at(node, "/spec", "taints", json!([]));

@@ -208,7 +208,7 @@ fn weight(preferred: &At<'_>, errors: &mut Vec<FieldError>) {
 }
 
 /// `strictly`: what nodes' labels cannot be is refused, too.
-fn node_selector_term(term: &At<'_>, strictly: bool, errors: &mut Vec<FieldError>) {
+pub(in crate::resources) fn node_selector_term(term: &At<'_>, strictly: bool, errors: &mut Vec<FieldError>) {
     for expression in term.get("matchExpressions").items() {
         let values = expression.get("values");
         match expression.get("operator").text() {

@@ -22,11 +22,11 @@ fn is_native(name: &str) -> bool {
 }
 
 /// Whether more of it may be promised than there is.
-fn overcommits(name: &str) -> bool {
+pub(super) fn overcommits(name: &str) -> bool {
     is_native(name) && !name.starts_with("hugepages-")
 }
 
-fn is_extended(name: &str) -> bool {
+pub(in crate::resources) fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with("requests.") && qualified_name(&format!("requests.{name}")).is_empty()
 }
 
@@ -147,7 +147,7 @@ pub(super) fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<
     true
 }
 
-fn container_resource(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn container_resource(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     resource_name(name, field, errors);
     let detail = if name.contains('/') {
         (!is_native(name) && !is_extended(name)).then_some("doesn't follow extended resource name standard")

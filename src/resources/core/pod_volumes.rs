@@ -155,7 +155,7 @@ fn check_volume(volume: &At<'_>, whole: &Whole<'_>, errors: &mut Vec<FieldError>
 }
 
 /// Kinds of storage that are seldom seen.
-fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError>) {
     let source = volume.get(name);
     match name {
         "gcePersistentDisk" => {
@@ -175,7 +175,13 @@ fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError
                 errors.push(FieldError::invalid_text(&path.field, path.text(), detail));
             }
         }
-        "iscsi" => check_iscsi(volume, &source, errors),
+        "iscsi" => {
+            check_iscsi(&source, errors);
+            let len = text(volume.value, "/name").len() + 1 + source.get("targetPortal").text().len();
+            if source.get("initiatorName").present() && len > ISCSI_LEN_MAX {
+                errors.push(volume.get("name").invalid(ISCSI_LEN_RULE));
+            }
+        }
         "flocker" => {
             let name = source.get("datasetName");
             match (name.is_empty(), source.get("datasetUUID").is_empty()) {
@@ -249,7 +255,14 @@ fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError
     }
 }
 
-fn check_iscsi(volume: &At<'_>, source: &At<'_>, errors: &mut Vec<FieldError>) {
+/// Longest name of an iSCSI volume with the portal that it is at, in bytes, when an initiator is named ...
+pub(super) const ISCSI_LEN_MAX: usize = 64;
+/// ... and what is said of a longer one.
+pub(super) const ISCSI_LEN_RULE: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
+    iscsi.initiatorName is specified.";
+
+/// The names of an iSCSI volume.
+pub(super) fn check_iscsi(source: &At<'_>, errors: &mut Vec<FieldError>) {
     const BEGINNINGS: &str = "must be valid format starting with iqn, eui, or naa";
     let name = source.get("iqn");
     if !name.is_empty() {
@@ -274,12 +287,6 @@ fn check_iscsi(volume: &At<'_>, source: &At<'_>, errors: &mut Vec<FieldError>) {
         None => errors.push(shown.invalid(BEGINNINGS)),
         Some(false) => errors.push(shown.invalid("must be valid format")),
         Some(true) => {}
-    }
-    if text(volume.value, "/name").len() + 1 + source.get("targetPortal").text().len() > 64 {
-        errors.push(volume.get("name").invalid(
-            "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is \
-             specified.",
-        ));
     }
 }
 
@@ -430,7 +437,7 @@ fn check_token<'a>(token: &At<'a>, projected: &At<'a>, errors: &mut Vec<FieldErr
 fn check_ephemeral(volume: &At<'_>, whole: &Whole<'_>, errors: &mut Vec<FieldError>) {
     let spec = volume.get("ephemeral.volumeClaimTemplate.spec");
     if volume.get("ephemeral.volumeClaimTemplate").present() {
-        super::other_rules::claim_spec(&spec, errors);
+        super::volumes::claim_spec(&spec, errors);
     }
     let name = volume.get("name");
     if let Some(pod) = whole.pod.filter(|pod| !pod.is_empty() && !name.is_empty()) {

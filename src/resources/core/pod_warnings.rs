@@ -106,6 +106,22 @@ fn warn_null_selector(selector: &At<'_>, warnings: &mut Vec<String>) {
     }
 }
 
+/// Warns of labels that have other names now.
+pub(super) fn warn_node_selector(terms: &At<'_>, warnings: &mut Vec<String>) {
+    for term in terms.items() {
+        warn_node_selector_term(&term, warnings);
+    }
+}
+
+fn warn_node_selector_term(term: &At<'_>, warnings: &mut Vec<String>) {
+    for expression in term.get("matchExpressions").items() {
+        let key = text(expression.value, "/key");
+        if let Some(what) = deprecated_label(key) {
+            warnings.push(format!("{}: {key} is {what}", expression.get("key").field));
+        }
+    }
+}
+
 fn warn_affinity(affinity: &At<'_>, warnings: &mut Vec<String>) {
     let node = affinity.get("nodeAffinity");
     let required = node.get("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
@@ -114,12 +130,7 @@ fn warn_affinity(affinity: &At<'_>, warnings: &mut Vec<String>) {
         .items()
         .chain(preferred.items().map(|preferred| preferred.get("preference")));
     for term in terms {
-        for expression in term.get("matchExpressions").items() {
-            let key = text(expression.value, "/key");
-            if let Some(what) = deprecated_label(key) {
-                warnings.push(format!("{}: {key} is {what}", expression.get("key").field));
-            }
-        }
+        warn_node_selector_term(&term, warnings);
     }
     for pods in ["podAffinity", "podAntiAffinity"] {
         let pods = affinity.get(pods);
@@ -132,35 +143,44 @@ fn warn_affinity(affinity: &At<'_>, warnings: &mut Vec<String>) {
     }
 }
 
+/// Sources of volumes that are no longer what they were: how the warning names them, and since when.
+const DEPRECATED_SOURCES: &[(&str, &str, &str)] = &[
+    (
+        "photonPersistentDisk",
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "gitRepo",
+        "gitRepo",
+        "deprecated in v1.11, and disabled by default in v1.33+",
+    ),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    (
+        "storageos",
+        "storageOS",
+        "deprecated in v1.22, non-functional in v1.25+",
+    ),
+    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    (
+        "glusterfs",
+        "glusterfs",
+        "deprecated in v1.25, non-functional in v1.26+",
+    ),
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+/// How the warning of a source of volumes names it, and since when it is deprecated, if it is.
+pub(super) fn deprecated_source(source: &str) -> Option<(&'static str, &'static str)> {
+    let found = DEPRECATED_SOURCES.iter().find(|(name, ..)| *name == source)?;
+    Some((found.1, found.2))
+}
+
 fn warn_volumes(volumes: &At<'_>, warnings: &mut Vec<String>) {
     for volume in volumes.items() {
-        for (source, shown, since) in [
-            (
-                "photonPersistentDisk",
-                "photonPersistentDisk",
-                "deprecated in v1.11, non-functional in v1.16+",
-            ),
-            (
-                "gitRepo",
-                "gitRepo",
-                "deprecated in v1.11, and disabled by default in v1.33+",
-            ),
-            ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-            ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
-            (
-                "storageos",
-                "storageOS",
-                "deprecated in v1.22, non-functional in v1.25+",
-            ),
-            ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-            (
-                "glusterfs",
-                "glusterfs",
-                "deprecated in v1.25, non-functional in v1.26+",
-            ),
-            ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-            ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
-        ] {
+        for (source, shown, since) in DEPRECATED_SOURCES {
             if present_in(volume.value, source) {
                 warnings.push(format!("{}.{shown}: {since}", volume.field));
             }

@@ -236,6 +236,15 @@ pub(super) fn immutable(old: &Value, new: &Value, path: impl Into<Cow<'static, s
     }
 }
 
+/// As [`immutable`], of a field whose value kube-apiserver shows as its inner types have it.
+pub(super) fn immutable_struct(old: &Value, new: &Value, path: &'static str, errors: &mut Vec<FieldError>) {
+    let (old, new) = (At::root(old).get(path), At::root(new).get(path));
+    if old.value != new.value {
+        let shown = capitalized(new.value);
+        errors.push(FieldError::invalid(&new.field, &shown, "field is immutable"));
+    }
+}
+
 /// What is wrong with a label selector.
 pub(super) fn label_selector(selector: &At<'_>, errors: &mut Vec<FieldError>) {
     super::metadata::labels(

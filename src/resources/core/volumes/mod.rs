@@ -1,11 +1,19 @@
 //! Persistent volumes and their claims.
 
+mod claim_rules;
+mod volume_rules;
+
 use crate::tree::{Value, json};
 
 use crate::resources::Context;
-use crate::resources::edit::{add_finalizer, set_at};
+use crate::resources::edit::{add_finalizer, default_at, set_at};
 use crate::resources::lookup::{map, present, text, texts};
 use crate::resources::row::Row;
+
+pub(in crate::resources) use claim_rules::claim_spec;
+pub(super) use claim_rules::{claim, claim_change, claim_status, claim_warnings, settle_data_source};
+pub(in crate::resources) use volume_rules::inline_volume;
+pub(super) use volume_rules::{volume, volume_change, volume_warnings};
 
 /// Before `spec.storageClassName` there was this annotation; where it is set it still wins.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -76,7 +84,15 @@ fn access_modes(modes: &[&str]) -> String {
         .join(",")
 }
 
+/// What a volume that stands for itself gets; one that is described where it is attached does not.
+pub(super) fn volume_defaults(volume: &mut Value) {
+    default_at(volume, "/status", "phase", "Pending");
+    default_at(volume, "/spec", "persistentVolumeReclaimPolicy", "Retain");
+    default_at(volume, "/spec", "volumeMode", "Filesystem");
+}
+
 pub(super) fn prepare_claim(claim: &mut Value) {
+    settle_data_source(None, claim);
     set_at(claim, "", "status", json!({"phase": "Pending"}));
     add_finalizer(claim, "kubernetes.io/pvc-protection");
 }
