@@ -221,9 +221,9 @@ impl<'e> Parser<'e> {
                 }
                 ':' | ')' => {
                     if negated && !any_since {
-                        return Err(fault("invalid or unsupported Perl syntax", &start[..2 + at + 1]));
+                        return Err(fault("invalid or unsupported Perl syntax", &start[..=2 + at]));
                     }
-                    let written = &start[..2 + at + 1];
+                    let written = &start[..=2 + at];
                     if c == ':' {
                         self.push_group(written, written.len());
                     } else {

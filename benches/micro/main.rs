@@ -14,6 +14,7 @@
 //! | `log` | records written and read, replay at a start |
 //! | `shelves` | shelf parts made, opened, checked; a resource shelved |
 //! | `sidecars` | made, accessed; requirements evaluated; rows rendered |
+//! | `schemas` | custom objects pruned, filled and validated |
 //! | `patches`, `codec` | patches; bodies to objects to what is stored |
 //!
 //! `stored`, `protobuf` (the objects), `opened`, `staged` (stores) and `asking` (requests) are what they measure with.
@@ -30,6 +31,7 @@ mod opened;
 mod patches;
 mod protobuf;
 mod reads;
+mod schemas;
 mod shelves;
 mod sidecars;
 mod staged;
@@ -48,6 +50,7 @@ fn main() {
     });
     codec::bench(&mut criterion);
     patches::bench(&mut criterion);
+    schemas::bench(&mut criterion);
     sidecars::bench(&mut criterion);
     shelves::bench(&mut criterion, quick);
     log::bench(&mut criterion, quick);

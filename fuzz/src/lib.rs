@@ -11,6 +11,7 @@ mod json_tree;
 mod objects;
 mod patches;
 mod scalars;
+mod schemas;
 mod selectors;
 mod served;
 mod written;
@@ -25,6 +26,7 @@ pub use json_tree::{tree, tree_changes};
 pub use objects::{body, protobuf, row, stored_object};
 pub use patches::{json_patch, merge_patch, strategic_patch};
 pub use scalars::scalars;
+pub use schemas::structural;
 pub use selectors::{continue_token, field_selector, label_selector};
 pub use served::{connection, request};
 
@@ -47,6 +49,7 @@ pub const TARGETS: &[Target] = &[
     ("tree", tree),
     ("tree_changes", tree_changes),
     ("scalars", scalars),
+    ("structural", structural),
     ("row", row),
     ("stored_object", stored_object),
     ("sidecar", sidecar),

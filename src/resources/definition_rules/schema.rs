@@ -392,7 +392,7 @@ pub(super) fn each<'s>(schema: &'s Value, visit: &mut dyn FnMut(&'s Value)) {
     for property in schema["properties"]
         .as_object()
         .into_iter()
-        .flat_map(|map| map.values())
+        .flat_map(crate::tree::Map::values)
     {
         each(property, visit);
     }

@@ -138,7 +138,7 @@ fn is_bare_metadata(schema: &Value) -> bool {
 fn is_int_or_string(any_of: &Value) -> bool {
     let only =
         |branch: &Value, kind: &str| branch["type"] == kind && branch.as_object().is_some_and(|map| map.len() == 1);
-    match any_of.as_array().map(|list| list.as_slice()) {
+    match any_of.as_array().map(crate::tree::List::as_slice) {
         Some([first, second]) => only(first, "integer") && only(second, "string"),
         _ => false,
     }

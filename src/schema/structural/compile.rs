@@ -139,7 +139,7 @@ impl<'s> Builder<'s> {
             }
         }
         let mut flags = Flags::default();
-        self.extensions(schema, &mut flags)?;
+        Self::extensions(schema, &mut flags)?;
         let checks = self.checks(schema, depth)?;
         let items = match &schema["items"] {
             Value::Array(list) if !list.is_empty() => {
@@ -201,7 +201,7 @@ impl<'s> Builder<'s> {
         Ok(node)
     }
 
-    fn extensions(&mut self, schema: &Value, flags: &mut Flags) -> Result<(), Unusable> {
+    fn extensions(schema: &Value, flags: &mut Flags) -> Result<(), Unusable> {
         flags.set_kind(match schema["type"].as_str().unwrap_or("") {
             "object" => Kind::Object,
             "array" => Kind::Array,

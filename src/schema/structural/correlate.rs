@@ -45,7 +45,8 @@ impl<'o> OldItems<'o> {
             }
             _ => self.old.get(at),
         };
-        found.filter(|found| !found.is_null())
+        let told_apart = self.node.list_type() != ListType::Map || item.is_object();
+        found.filter(|found| told_apart && !found.is_null())
     }
 }
 

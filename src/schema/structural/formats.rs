@@ -255,7 +255,7 @@ fn is_isbn10(text: &str) -> bool {
         };
         sum += (i as u32 + 1) * digit;
     }
-    sum % 11 == 0
+    sum.is_multiple_of(11)
 }
 
 fn is_isbn13(text: &str) -> bool {
@@ -267,7 +267,7 @@ fn is_isbn13(text: &str) -> bool {
         .iter()
         .enumerate()
         .map(|(i, byte)| u32::from(byte - b'0') * if i % 2 == 0 { 1 } else { 3 });
-    weighed.sum::<u32>() % 10 == 0
+    weighed.sum::<u32>().is_multiple_of(10)
 }
 
 fn is_credit_card(text: &str) -> bool {
@@ -285,7 +285,7 @@ fn is_credit_card(text: &str) -> bool {
             digit => digit * 2,
         })
         .sum();
-    sum % 10 == 0
+    sum.is_multiple_of(10)
 }
 
 fn is_date(text: &str) -> bool {

@@ -22,6 +22,10 @@ mod prune;
 mod validate;
 
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 pub use arena::{Additional, Kind, ListType, Node, Structural};

@@ -48,6 +48,7 @@ pub(super) fn shown(float: f64) -> String {
 
 /// Whether a number is whole as far as floating point can tell (the rule of go-openapi: within a billionth, and not beyond
 /// what a double holds exactly).
+#[expect(clippy::float_cmp, reason = "what is whole is its own whole part")]
 pub(super) fn is_whole(float: f64) -> bool {
     const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
     if !float.is_finite() || float.abs() > EXACT_MAX {

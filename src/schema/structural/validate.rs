@@ -21,8 +21,9 @@ const COMPILED_MAX: usize = 256;
 const SHOWN_MAX: usize = 16 << 10;
 
 impl Structural {
-    /// What is wrong with an object, or a part of one: at most [`FAULTS_MAX`] errors. `old`: what it was before.
-    pub(crate) fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    /// What is wrong with an object by its types and demands: at most [`FAULTS_MAX`] errors. `old`: what it was before; what did
+    /// not change is not complained of. Takes at most [`STEPS_MAX`] steps.
+    pub fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         self.root().validate(old, new, &Under::default())
     }
 }
@@ -472,17 +473,14 @@ impl<'a> Validation<'a> {
                 if found.is_full() {
                     return;
                 }
-                match node.additional() {
-                    Some(Additional::Schema(schema)) => {
-                        let old = old.and_then(|old| old.get(name));
-                        self.below(schema, value, old, &path.entry(name), found);
-                    }
-                    _ => {
-                        let what = || format!("{path}.{name} in body is a forbidden property");
-                        self.tell(found, || {
-                            FieldError::invalid_shown(self.field(path), &quoted(name), what())
-                        });
-                    }
+                if let Some(Additional::Schema(schema)) = node.additional() {
+                    let old = old.and_then(|old| old.get(name));
+                    self.below(schema, value, old, &path.entry(name), found);
+                } else {
+                    let what = || format!("{path}.{name} in body is a forbidden property");
+                    self.tell(found, || {
+                        FieldError::invalid_shown(self.field(path), &quoted(name), what())
+                    });
                 }
             }
         }
@@ -567,10 +565,10 @@ fn type_error(node: Node<'_>, value: &Value, format: &str) -> Option<(String, &'
         _ => false,
     };
     let shapeless = matches!(value, Value::String(_) | Value::Array(_));
-    if !shapeless && !format.is_empty() && !(of_type || found_format == format || whole) {
+    if !shapeless && !format.is_empty() && !of_type && found_format != format && !whole {
         return Some((format.to_owned(), found_format));
     }
-    if !(integers || numbers) && !format.is_empty() && shapeless {
+    if !integers && !numbers && !format.is_empty() && shapeless {
         return None;
     }
     (!of_type && !whole).then(|| (types(node), found))
@@ -617,6 +615,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Whether a value is one of an `enum`: numbers are compared as numbers of the kind that the schema gives.
+#[expect(clippy::float_cmp, reason = "one of a list is just that one")]
 fn is_allowed(allowed: &Value, value: &Value) -> bool {
     match (allowed, value) {
         (Value::Null, _) => false,
