@@ -1,12 +1,17 @@
-//! What is wrong with a custom object: its schema, the heads of embedded resources, lists that are sets or maps.
+//! What is wrong with a custom object: its schema, the heads of embedded resources, lists that are sets or maps, its rules.
 //!
 //! The order, and what is compared with the old object, are those of apiextensions' `registry/customresource`.
 
+use crate::cel::rules::{Broken, Reason};
 use crate::schema::structural::{Structural, Under};
 use crate::tree::{Map, Value};
 
 use super::names::dns_1035_label;
-use super::{FieldError, find, metadata};
+use super::{FieldError, FieldReason, find, metadata};
+
+/// Said in place of rules that were not looked at.
+const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing \
+    errors to complete validation";
 
 /// What is wrong with a new custom object (`old` is `None`) or a changed one, beside its metadata and replica counts.
 /// Values that did not change are not complained of. A change of `status` is judged by the schema of the status alone.
@@ -29,7 +34,45 @@ pub(crate) fn check(
     if !duplicates.is_empty() && old.is_none_or(|old| schema.duplicates(old).is_empty()) {
         errors.extend(duplicates);
     }
+    if let Some(rules) = schema.rules() {
+        if errors.iter().any(blocks_rules) {
+            errors.push(FieldError::invalid_shown("<nil>", "null", NOT_CHECKED));
+        } else {
+            let verdict = rules.validate(old, new);
+            errors.extend(verdict.broken.into_iter().map(told));
+        }
+    }
     errors
+}
+
+/// Rules expect an object of the right form.
+fn blocks_rules(error: &FieldError) -> bool {
+    matches!(
+        error.reason,
+        FieldReason::NotSupported
+            | FieldReason::Required
+            | FieldReason::TooLong
+            | FieldReason::TooMany
+            | FieldReason::TypeInvalid
+    )
+}
+
+/// A broken rule as an error of its field.
+pub(super) fn told(broken: Broken) -> FieldError {
+    let reason = match broken.reason {
+        Reason::Invalid => FieldReason::Invalid,
+        Reason::Forbidden => FieldReason::Forbidden,
+        Reason::Required => FieldReason::Required,
+        Reason::Duplicate => FieldReason::Duplicate,
+        Reason::NotSupported => FieldReason::NotSupported,
+        Reason::Internal => FieldReason::Internal,
+    };
+    let field = if broken.path.is_empty() {
+        "<nil>".to_owned()
+    } else {
+        broken.path
+    };
+    FieldError::of(reason, field, broken.shown.as_deref(), broken.detail)
 }
 
 fn status(schema: &Structural, old: Option<&Value>, new: &Value) -> Vec<FieldError> {

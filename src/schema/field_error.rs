@@ -97,6 +97,28 @@ impl FieldError {
         FieldError::new(FieldReason::NotSupported, field, &what, detail)
     }
 
+    /// `Required value: …`, `Duplicate value: …` and all others, by reason: the value as it is shown, where it is shown.
+    pub(crate) fn of(
+        reason: FieldReason,
+        field: impl Into<String>,
+        shown: Option<&str>,
+        detail: impl fmt::Display,
+    ) -> FieldError {
+        let word = match reason {
+            FieldReason::Required => "Required value",
+            FieldReason::Duplicate => "Duplicate value",
+            FieldReason::Invalid | FieldReason::TypeInvalid => "Invalid value",
+            FieldReason::NotSupported => "Unsupported value",
+            FieldReason::Forbidden => "Forbidden",
+            FieldReason::TooLong => "Too long",
+            FieldReason::TooMany => "Too many",
+            FieldReason::NotFound => "Not found",
+            FieldReason::Internal => "Internal error",
+        };
+        let what = shown.map_or_else(|| word.to_owned(), |shown| format!("{word}: {shown}"));
+        FieldError::new(reason, field, &what, detail)
+    }
+
     /// `Invalid value: …` of a value of the wrong type; what is shown of it.
     pub fn type_invalid(field: impl Into<String>, shown: &str, detail: impl fmt::Display) -> FieldError {
         let what = format!("Invalid value: {shown}");

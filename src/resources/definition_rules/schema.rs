@@ -1,11 +1,13 @@
 //! What is wrong with an `openAPIV3Schema`: keywords that are not supported, and that do not go together.
 
+use crate::cel::rules;
 use crate::schema::structural::{Structural, Unusable};
 use crate::tree::Value;
 
 use super::super::FieldError;
+use super::super::structural_rules::told;
 use super::super::validate::{At, capitalized};
-use super::{defaults, field_path, structural};
+use super::{defaults, structural};
 
 /// Errors of one schema that are told.
 pub(super) const TOLD_MAX: usize = 500;
@@ -49,7 +51,7 @@ pub(super) fn check(validation: &At<'_>, status: bool, errors: &mut Vec<FieldErr
     if schema.get("nullable").is_true() {
         found.push(schema.get("nullable").forbidden("nullable cannot be true at the root"));
     }
-    let compiled = Structural::compile(schema.value);
+    let compiled = Structural::without_rules(schema.value);
     if let Ok(compiled) = &compiled {
         let before = found.len();
         structural::check(&schema, &mut found);
@@ -63,12 +65,17 @@ pub(super) fn check(validation: &At<'_>, status: bool, errors: &mut Vec<FieldErr
         root: true,
     };
     node(&schema, &place, &mut found);
+    let path = schema.field.to_string();
+    found.extend(rules::check_form(schema.value, &path).into_iter().map(told));
     if let Err(error) = compiled {
         // What is not supported was told of where it stands.
         let told = matches!(error, Unusable::Unsupported(_)) && !found.is_empty();
         if !told {
             found.push(FieldError::invalid_text(&schema.field, "", error));
         }
+    }
+    if found.is_empty() {
+        found.extend(rules::check_rules(schema.value, &path).into_iter().map(told));
     }
     errors.append(&mut found);
 }
@@ -164,7 +171,6 @@ fn node(at: &At<'_>, place: &Place, errors: &mut Vec<FieldError>) {
     }
     extensions(at, errors);
     list_keys(at, errors);
-    rules(at, errors);
 }
 
 /// Keywords that are not supported.
@@ -332,46 +338,6 @@ fn key_field(items: &At<'_>, name: &str, property: &At<'_>, errors: &mut Vec<Fie
     let nullable = property.get("nullable");
     if nullable.is_true() {
         errors.push(nullable.forbidden("this property is in x-kubernetes-list-map-keys, so it cannot be nullable"));
-    }
-}
-
-/// What is wrong with `x-kubernetes-validations`, without looking into the expressions.
-fn rules(at: &At<'_>, errors: &mut Vec<FieldError>) {
-    const REASONS: &[&str] = &[
-        "FieldValueDuplicate",
-        "FieldValueForbidden",
-        "FieldValueInvalid",
-        "FieldValueRequired",
-    ];
-    let breaks = |text: &str| text.contains(['\n', '\r']);
-    for rule in at.get("x-kubernetes-validations").items() {
-        let (text, message, expression) = (rule.get("rule"), rule.get("message"), rule.get("messageExpression"));
-        let said = message.text().trim();
-        if text.text().trim().is_empty() {
-            errors.push(text.required("rule is not specified"));
-        } else if !message.is_empty() && said.is_empty() {
-            errors.push(message.invalid("message must be non-empty if specified"));
-        } else if breaks(said) {
-            errors.push(message.invalid("message must not contain line breaks"));
-        } else if breaks(text.text().trim()) && said.is_empty() {
-            errors.push(message.required("message must be specified if rule contains line breaks"));
-        }
-        if !expression.is_empty() && expression.text().trim().is_empty() {
-            errors.push(expression.required("messageExpression must be non-empty if specified"));
-        }
-        rule.get("reason").one_of(REASONS, errors);
-        let path = rule.get("fieldPath");
-        if !path.is_empty() {
-            if path.text().trim().is_empty() {
-                errors.push(path.invalid("fieldPath must be non-empty if specified"));
-            }
-            if breaks(path.text()) {
-                errors.push(path.invalid("fieldPath must not contain line breaks"));
-            }
-            if field_path::resolve(path.text(), at.value, true).is_err() {
-                errors.push(path.invalid("fieldPath must be a valid path"));
-            }
-        }
     }
 }
 

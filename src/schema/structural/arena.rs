@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use regex::Regex;
 
 use super::checks::Check;
+use crate::cel::rules::Rules;
 use crate::tree::{Key, Text, Value};
 
 /// A compiled schema. Immutable; the patterns in it are compiled when they are first met.
@@ -32,6 +33,8 @@ pub struct Structural {
     pub(super) name_ends: Box<[u32]>,
     /// Patterns that are kept compiled.
     pub(super) compiled: AtomicUsize,
+    /// `x-kubernetes-validations`, wherever there are any.
+    pub(super) rules: Option<Rules>,
 }
 
 /// What stands for no node, no default, no keys.
@@ -231,7 +234,7 @@ impl Structural {
         self.nodes.len()
     }
 
-    /// Bytes of heap, without patterns that were compiled and what defaults refer to.
+    /// Bytes of heap, without rules, patterns that were compiled and what defaults refer to.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.nodes)
             + size_of_val(&*self.fields)
@@ -244,6 +247,11 @@ impl Structural {
             + size_of_val(&*self.patterns)
             + self.names.len()
             + size_of_val(&*self.name_ends)
+    }
+
+    /// The rules of the schema, ready to run; `None` when it has none.
+    pub(crate) fn rules(&self) -> Option<&Rules> {
+        self.rules.as_ref()
     }
 
     pub(super) fn name(&self, id: u32) -> &str {

@@ -8,6 +8,7 @@ use super::arena::{Field, Flags, Kind, ListType, NONE, NodeData, Pattern, Run, S
 use super::checks::Check;
 use super::formats::Format;
 use super::{DEPTH_MAX, NODES_MAX};
+use crate::cel::rules::Rules;
 use crate::tree::{Text, Value};
 
 /// Why a schema cannot be compiled. One that was found to be valid when it was written can be.
@@ -39,11 +40,22 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 ];
 
 impl Structural {
-    /// Compiles an `openAPIV3Schema`. Takes time linear in its size.
+    /// Compiles an `openAPIV3Schema`, its rules too. Takes time linear in its size.
     ///
     /// # Errors
     /// Keywords that structural schemas do not have, and schemas beyond [`DEPTH_MAX`] levels or [`NODES_MAX`] parts.
     pub fn compile(schema: &Value) -> Result<Structural, Unusable> {
+        Structural::without_rules(schema).map(|shape| Structural {
+            rules: Rules::compile(schema),
+            ..shape
+        })
+    }
+
+    /// [`Structural::compile`], but for the rules, which may be wrong.
+    ///
+    /// # Errors
+    /// As [`Structural::compile`].
+    pub(crate) fn without_rules(schema: &Value) -> Result<Structural, Unusable> {
         let mut builder = Builder::default();
         let root = builder.node(schema, 0)?;
         Ok(builder.finish(root))
@@ -375,6 +387,7 @@ impl<'s> Builder<'s> {
             names: names.into(),
             name_ends,
             compiled: AtomicUsize::new(0),
+            rules: None,
         }
     }
 }
