@@ -1,6 +1,7 @@
 //! The steps of a write, and the log.
 
-use flatkube::patch::managed::{self, Request};
+use flatkube::patch::apply;
+use flatkube::patch::managed::{self, OneVersion, Request, Typed};
 use flatkube::patch::{self, PatchKind};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::schema::{self, Expected, FieldValidation, Schema, Syntax};
@@ -34,6 +35,24 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             create(config_maps(), Syntax::Json, &stored::config_map_body(7), rounds);
         }),
         scenario("status_patch_pod", Data::Nothing, 10, status_patch),
+        scenario("patch_deployment", Data::Nothing, 10, |_, rounds| {
+            change_deployment(rounds, |old, body| {
+                let schema = Schema::of("apps", "v1", "Deployment").expect("a built-in kind");
+                let patched = patch::apply(PatchKind::Strategic, old, body, schema, FieldValidation::Warn);
+                patched.expect("it applies").value
+            });
+        }),
+        scenario("apply_deployment", Data::Nothing, 10, |_, rounds| {
+            change_deployment(rounds, |old, body| {
+                let schema = Schema::of("apps", "v1", "Deployment").expect("a built-in kind");
+                let typed = Typed::from(schema);
+                let configuration: Value = serde_json::from_slice(body).expect("JSON");
+                let request = deployer("2026-01-02T04:00:00Z");
+                let applied = apply::apply(typed, &OneVersion(typed), Some(old), &configuration, &request, false);
+                let applied = applied.expect("nobody has other values");
+                applied.decoded(schema, old).expect("a valid object")
+            });
+        }),
         scenario("sidecar_from_json", Data::Nothing, 50, sidecar),
         scenario("recover_1000_records", Data::Delta, 1, |fixtures, _| {
             counted_once(|| {
@@ -115,6 +134,61 @@ fn status_patch(_: &Fixtures, rounds: u64) {
         let mut new = patched.expect("it applies").value;
         resources::prepare_update_with(resource, Some("status"), &old, &mut new, &context, |new| {
             note(resource, Some(&old), new, "status");
+        })
+        .expect("a valid object");
+        resources::encode(resource, &new).expect("an object");
+    });
+}
+
+/// What a pipeline applies, `{}` in it being the number of its run.
+const DEPLOYMENT: &str = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"app":"web","team":"shop"}},"spec":{"replicas":3,"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"web","image":"registry.example.com/shop/web:{}","ports":[{"name":"http","containerPort":8080}],"env":[{"name":"LOG_LEVEL","value":"info"},{"name":"CACHE","value":"redis:6379"}],"resources":{"requests":{"cpu":"250m","memory":"256Mi"},"limits":{"memory":"512Mi"}},"livenessProbe":{"httpGet":{"path":"/healthz","port":"http"},"periodSeconds":10},"volumeMounts":[{"name":"config","mountPath":"/etc/web"}]},{"name":"proxy","image":"registry.example.com/proxy:1.2","args":["--port=9090"]}],"volumes":[{"name":"config","configMap":{"name":"web"}}]}}}}"#;
+
+fn deployer(now: &str) -> Request<'_> {
+    Request {
+        manager: "pipeline",
+        api_version: "apps/v1",
+        subresource: "",
+        now,
+        resets: &["status"],
+    }
+}
+
+/// A pipeline rolls another image out: parsing what is stored, what `change` does of it, preparing, encoding. The Deployment was
+/// applied, and its controller has written its status.
+fn change_deployment(rounds: u64, change: impl Fn(&Value, &[u8]) -> Value) {
+    let resource = resources::find("apps", "v1", "deployments").expect("a built-in kind");
+    let schema = Schema::of("apps", "v1", "Deployment").expect("a built-in kind");
+    let typed = Typed::from(schema);
+    let configuration: Value = serde_json::from_str(&DEPLOYMENT.replace("{}", "1")).expect("JSON");
+    let first = apply::apply(typed, &OneVersion(typed), None, &configuration, &deployer(NOW), false);
+    let mut deployment = first.expect("valid").decoded(schema, &Value::Null).expect("valid");
+    let context = Context {
+        now_s: CREATED_S,
+        namespace: Some("shop"),
+        name: None,
+        asked: None,
+    };
+    resources::prepare_create(resource, &mut deployment, &context).expect("a valid object");
+    let created = deployment.clone();
+    deployment["status"] = json!({"replicas": 3, "readyReplicas": 3, "observedGeneration": 1, "conditions": [
+        {"type": "Available", "status": "True", "lastUpdateTime": NOW, "lastTransitionTime": NOW, "reason": "R", "message": "m"}]})
+    .into();
+    let controller = Request {
+        manager: "kube-controller-manager",
+        subresource: "status",
+        resets: &[],
+        ..deployer(NOW)
+    };
+    managed::update(schema, Some(&created), &mut deployment, &controller);
+    let stored = resources::encode(resource, &deployment).expect("an object").json;
+    let body = DEPLOYMENT.replace("{}", "2");
+    counted(rounds, || {
+        let mut old = schema::read_stored(&stored, schema).expect("stored JSON");
+        old["kind"] = "Deployment".into();
+        old["apiVersion"] = "apps/v1".into();
+        let mut new = change(&old, body.as_bytes());
+        resources::prepare_update_with(resource, None, &old, &mut new, &context, |new| {
+            apply::keep_times(&old, new);
         })
         .expect("a valid object");
         resources::encode(resource, &new).expect("an object");

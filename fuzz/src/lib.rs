@@ -4,6 +4,7 @@
 //! same functions over the seeds on stable Rust. Nothing here needs libFuzzer. What each target promises stands in
 //! `docs/fuzzing.md`.
 
+mod applies;
 mod directory;
 mod files;
 mod input;
@@ -20,6 +21,7 @@ mod written;
 #[path = "../../format/tests/properties/exercise.rs"]
 mod exercise;
 
+pub use applies::apply;
 pub use directory::{data_directory, directory_seed};
 pub use files::{manifest, record, segment, shelf, sidecar};
 pub use json_tree::{tree, tree_changes};
@@ -42,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     ("strategic_patch", strategic_patch),
     ("json_patch", json_patch),
     ("merge_patch", merge_patch),
+    ("apply", apply),
     ("protobuf", protobuf),
     ("label_selector", label_selector),
     ("field_selector", field_selector),

@@ -1,20 +1,25 @@
 //! Who manages which fields: `metadata.managedFields` after a create, an update or a patch.
 //!
-//! Rules are those of `sigs.k8s.io/structured-merge-diff`: what a request adds or changes is its manager's; every other
-//! manager loses what was changed or removed. Fields of a list that is a map are told apart by their keys, atomic lists
-//! and maps are one field. Applying (`operation: Apply`) is not here; entries of appliers lose fields like all others.
+//! Rules are those of `sigs.k8s.io/structured-merge-diff` and of `k8s.io/apimachinery/pkg/util/managedfields`: what a request
+//! adds or changes is its manager's; every other manager loses what was changed or removed. Fields of a list that is a map are
+//! told apart by their keys, atomic lists and maps are one field. Applying (`operation: Apply`) is in [`super::apply`]; entries
+//! of appliers lose fields like all others.
 
-mod compare;
-mod entry;
-mod fields;
-mod trail;
+pub(super) mod compare;
+pub(super) mod entry;
+pub(super) mod fields;
+pub(super) mod keys;
+pub(super) mod trail;
+pub(super) mod typed;
+
+use std::cmp::Ordering;
 
 use crate::tree::{Map, Value};
 
-use crate::schema::Schema;
-use compare::{Changes, Mode, compare};
+use compare::{Changes, compare};
 use fields::Fields;
 use trail::Trail;
+pub use typed::Typed;
 
 /// Most entries of updates that an object keeps; the oldest are merged into one of the name `ancient-changes`.
 const UPDATERS_MAX: usize = 10;
@@ -35,25 +40,52 @@ pub struct Request<'a> {
     pub resets: &'a [&'a str],
 }
 
-/// Sets `metadata.managedFields` of `new`, which is to replace `live` (`None`: is to be created). What the client sent
-/// there is dropped, unless it sent `[]` or `[{}]`, which forgets all managers.
+/// The versions of a kind: sets of fields are in the version of the request that made them.
+pub trait Versions {
+    /// What an object of that version is, and `object`, which is in the version of the request, in it. `None` when the kind
+    /// has no such version; who manages fields in one is forgotten.
+    fn in_version(&self, object: &Value, api_version: &str) -> Option<(Typed<'_>, Value)>;
+
+    /// Whether the kind has that version.
+    fn has(&self, api_version: &str) -> bool;
+}
+
+/// For a kind of one version: every set is taken for one of it.
+#[derive(Debug, Clone, Copy)]
+pub struct OneVersion<'a>(pub Typed<'a>);
+
+impl Versions for OneVersion<'_> {
+    fn in_version(&self, object: &Value, _api_version: &str) -> Option<(Typed<'_>, Value)> {
+        Some((self.0, object.clone()))
+    }
+
+    fn has(&self, _api_version: &str) -> bool {
+        true
+    }
+}
+
+/// [`update_among`] for a kind of one version.
+pub fn update<'a>(typed: impl Into<Typed<'a>>, live: Option<&Value>, new: &mut Value, request: &Request<'_>) {
+    let typed = typed.into();
+    update_among(typed, &OneVersion(typed), live, new, request);
+}
+
+/// Sets `metadata.managedFields` of `new`, which is to replace `live` (`None`: is to be created). All are in the version of
+/// the request, and `typed` is what they are.
+///
+/// What the client sent there counts if it is well-formed and the request is for the object itself; else it is dropped, unless
+/// it is `[]` or `[{}]`, which forgets all managers.
 ///
 /// The sets of other managers are taken apart only when this change takes something from them; new ones are written as text.
-pub fn update(schema: Schema<'static>, live: Option<&Value>, new: &mut Value, request: &Request<'_>) {
-    let resets = |list: &Value| {
-        list.as_array().is_some_and(|list| match list.as_slice() {
-            [] => true,
-            [entry] => entry.as_object().is_some_and(Map::is_empty),
-            _ => false,
-        })
-    };
-    let reset = resets(&new["metadata"]["managedFields"]);
-    let kept = if reset {
-        None
-    } else {
-        live.and_then(|live| live["metadata"]["managedFields"].as_array())
-    };
-    let mut entries: Vec<Value> = kept.map(|kept| kept.to_vec()).unwrap_or_default();
+pub fn update_among(
+    typed: Typed<'_>,
+    versions: &dyn Versions,
+    live: Option<&Value>,
+    new: &mut Value,
+    request: &Request<'_>,
+) {
+    let mut entries = base(live, new, request);
+    entries.retain(|entry| request.is_in_version(entry) || versions.has(text(entry, "apiVersion")));
     // What has no managers gets none by changes, only by an apply (upstream's skip-non-applied manager).
     if live.is_some() && entries.is_empty() {
         if let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -61,27 +93,112 @@ pub fn update(schema: Schema<'static>, live: Option<&Value>, new: &mut Value, re
         }
         return;
     }
-
     let empty = Value::Object(Map::new());
-    let counts = |path: &[&str]| request.counts(path);
-    let changes = compare(Mode::Update, schema, Some(live.unwrap_or(&empty)), Some(new), counts);
+    let old = live.unwrap_or(&empty);
+    let changes = compare(typed, old, new, |path| request.counts(path));
     if !changes.taken.is_empty() || !changes.removed.is_empty() {
         for entry in &mut entries {
-            lose(entry, &changes, request);
+            if request.is_in_version(entry) {
+                lose(entry, &changes, request);
+            } else {
+                lose_in_version(entry, versions, old, new, request);
+            }
         }
         take(&mut entries, &changes.taken, request);
         entries.retain(|entry| !is_empty(&entry["fieldsV1"]));
         merge_oldest(&mut entries);
-        // Appliers first, then by age, as upstream orders them.
-        let rank = |entry: &Value, field: &str| entry[field].as_str().unwrap_or("").to_owned();
-        if entries.len() > 1 {
-            entries.sort_by_cached_key(|entry| {
-                let applied = entry["operation"] == "Apply";
-                (!applied, rank(entry, "time"), rank(entry, "manager"))
-            });
-        }
+        sort(&mut entries);
     }
-    let Some(metadata) = new.get_mut("metadata").and_then(Value::as_object_mut) else {
+    set(new, entries);
+}
+
+/// The entries that a change begins with.
+fn base(live: Option<&Value>, new: &Value, request: &Request<'_>) -> Vec<Value> {
+    let known = live.and_then(|live| live["metadata"]["managedFields"].as_array());
+    let known = || known.map(|known| known.to_vec()).unwrap_or_default();
+    let Some(sent) = new["metadata"]["managedFields"].as_array() else {
+        return known();
+    };
+    let forgets = match sent.as_slice() {
+        [] => true,
+        [entry] => entry.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    };
+    // Through a subresource nobody sets managers.
+    if !request.subresource.is_empty() {
+        known()
+    } else if forgets {
+        Vec::new()
+    } else {
+        let live = live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]);
+        if is_same(live, sent) {
+            return known();
+        }
+        well_formed(sent).unwrap_or_else(known)
+    }
+}
+
+/// Whether the entries that were sent are those that are known.
+fn is_same(known: &Value, sent: &[Value]) -> bool {
+    let Some(known) = known.as_array() else { return false };
+    let is_same = |(known, sent): (&Value, &Value)| {
+        let (Some(known), Some(sent)) = (known.as_object(), sent.as_object()) else {
+            return false;
+        };
+        known.len() == sent.len()
+            && known.iter().all(|(name, known)| match (known, sent.get(name)) {
+                (Value::Raw(json), Some(sent @ Value::Object(_))) => sent.to_json() == json.as_str(),
+                (known, sent) => Some(known) == sent,
+            })
+    };
+    known.len() == sent.len() && known.iter().zip(sent).all(is_same)
+}
+
+/// The entries that a client sent, as they are stored. `None` unless all are well-formed.
+fn well_formed(sent: &[Value]) -> Option<Vec<Value>> {
+    let mut entries: Vec<Value> = Vec::with_capacity(sent.len());
+    for entry in sent {
+        let operation = text(entry, "operation");
+        if !matches!(operation, "Apply" | "Update")
+            || text(entry, "apiVersion").is_empty()
+            || text(entry, "fieldsType") != "FieldsV1"
+        {
+            return None;
+        }
+        let fields = Fields::checked(&entry["fieldsV1"])?;
+        let mut entry = entry.clone();
+        entry["fieldsV1"] = fields.write();
+        entries.push(entry);
+    }
+    // Of entries of one manager the last one counts.
+    let mut seen = std::collections::HashSet::new();
+    let mut unique: Vec<Value> = entries
+        .into_iter()
+        .rev()
+        .filter(|entry| seen.insert(identity(entry).map(str::to_owned)))
+        .collect();
+    unique.reverse();
+    Some(unique)
+}
+
+/// What tells the managers of an object apart: manager, operation, apiVersion (of updates), subresource.
+pub(super) fn identity(entry: &Value) -> [&str; 4] {
+    let operation = text(entry, "operation");
+    let version = if operation == "Apply" {
+        ""
+    } else {
+        text(entry, "apiVersion")
+    };
+    [text(entry, "manager"), operation, version, text(entry, "subresource")]
+}
+
+pub(super) fn text<'v>(entry: &'v Value, field: &str) -> &'v str {
+    entry[field].as_str().unwrap_or("")
+}
+
+/// Sets `metadata.managedFields`.
+pub(super) fn set(object: &mut Value, entries: Vec<Value>) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
         return;
     };
     if entries.is_empty() {
@@ -91,31 +208,38 @@ pub fn update(schema: Schema<'static>, live: Option<&Value>, new: &mut Value, re
     }
 }
 
-/// The entry of a manager that creates an object by applying `configuration`, its own fields only: they are its, and
-/// nothing that is defaulted.
-pub fn applied(schema: Schema<'static>, configuration: &Value, request: &Request<'_>) -> Value {
-    let empty = Value::Object(Map::new());
-    let counts = |path: &[&str]| request.counts(path);
-    let changes = compare(Mode::Apply, schema, Some(&empty), Some(configuration), counts);
-    entry_of("Apply", &changes.taken, request)
+/// Appliers first, then by age, as upstream orders them.
+pub(super) fn sort(entries: &mut [Value]) {
+    const ORDER: [&str; 5] = ["operation", "time", "manager", "apiVersion", "subresource"];
+    entries.sort_by(|one, other| {
+        ORDER
+            .iter()
+            .map(|field| text(one, field).cmp(text(other, field)))
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
+    });
 }
 
 impl Request<'_> {
-    /// Whether an entry is that of the request's manager.
+    /// Whether an entry is that of the request's manager, as one that updates.
     fn is_of(&self, entry: &Value) -> bool {
         entry["operation"] == "Update"
             && entry["manager"] == self.manager
             && entry["apiVersion"] == self.api_version
-            && entry["subresource"].as_str().unwrap_or("") == self.subresource
+            && text(entry, "subresource") == self.subresource
+    }
+
+    pub(super) fn is_in_version(&self, entry: &Value) -> bool {
+        entry["apiVersion"] == self.api_version
     }
 
     /// Whether a field of the object, or one of its metadata, is anybody's, and can be changed by a request like this.
-    fn counts(&self, path: &[&str]) -> bool {
+    pub(super) fn counts(&self, path: &[&str]) -> bool {
         let status = self.subresource == "status";
         match path {
             ["apiVersion" | "kind"] => false,
             ["metadata"] => true,
-            [field] => (!status || *field == "status") && !self.resets.contains(field),
+            [field] => !self.is_reset(field),
             ["metadata", "labels"] => !status,
             ["metadata", field] => !matches!(
                 *field,
@@ -131,10 +255,16 @@ impl Request<'_> {
             _ => true,
         }
     }
+
+    /// Whether a request like this cannot change that top-level field.
+    pub(super) fn is_reset(&self, field: &str) -> bool {
+        let head = matches!(field, "apiVersion" | "kind" | "metadata");
+        self.subresource == "status" && field != "status" && !head || self.resets.contains(&field)
+    }
 }
 
 /// Takes from an entry what changed or went.
-fn lose(entry: &mut Value, changes: &Changes<'_>, request: &Request<'_>) {
+pub(super) fn lose(entry: &mut Value, changes: &Changes<'_>, request: &Request<'_>) {
     let fields = &entry["fieldsV1"];
     if let Value::Raw(json) = fields
         && !entry::has_any(json, &changes.removed.top())
@@ -149,6 +279,34 @@ fn lose(entry: &mut Value, changes: &Changes<'_>, request: &Request<'_>) {
     }
 }
 
+/// Takes from an entry what changed or went, whoever it is of.
+pub(super) fn lose_all(entry: &mut Value, changes: &Changes<'_>) {
+    let fields = &entry["fieldsV1"];
+    let has_any = |json: &str| {
+        [&changes.removed, &changes.taken]
+            .iter()
+            .any(|trail| entry::has_any(json, &trail.top()))
+    };
+    if matches!(fields, Value::Raw(json) if !has_any(json)) {
+        return;
+    }
+    let mut set = Fields::of(fields);
+    if set.remove_found(changes.taken.top()) | set.remove_found(changes.removed.top()) {
+        entry["fieldsV1"] = set.write();
+    }
+}
+
+/// [`lose`] for an entry of another version than that of the request.
+fn lose_in_version(entry: &mut Value, versions: &dyn Versions, old: &Value, new: &Value, request: &Request<'_>) {
+    let version = text(entry, "apiVersion");
+    let (Some((typed, old)), Some((_, new))) = (versions.in_version(old, version), versions.in_version(new, version))
+    else {
+        return;
+    };
+    let changes = compare(typed, &old, &new, |path| request.counts(path));
+    lose(entry, &changes, request);
+}
+
 /// Gives the fields to the request's manager.
 fn take(entries: &mut Vec<Value>, taken: &Trail<'_>, request: &Request<'_>) {
     if taken.is_empty() {
@@ -161,28 +319,34 @@ fn take(entries: &mut Vec<Value>, taken: &Trail<'_>, request: &Request<'_>) {
             set.add_found(taken.top());
             own["fieldsV1"] = set.write();
         }
-        own["time"] = request.now.into();
+        if request.subresource != "scale" {
+            own["time"] = request.now.into();
+        }
         return;
     }
-    entries.push(entry_of("Update", taken, request));
+    // (Upstream loses the time on the way from a Scale to its object.)
+    let time = Some(request.now).filter(|_| request.subresource != "scale");
+    entries.push(entry_of("Update", Value::Raw(taken.to_json()), time, request));
 }
 
-fn entry_of(operation: &str, fields: &Trail<'_>, request: &Request<'_>) -> Value {
+pub(super) fn entry_of(operation: &str, fields: Value, time: Option<&str>, request: &Request<'_>) -> Value {
     let mut entry = Map::with_capacity(7);
     entry.insert("apiVersion", request.api_version.into());
     entry.insert("fieldsType", "FieldsV1".into());
-    entry.insert("fieldsV1", Value::Raw(fields.to_json()));
+    entry.insert("fieldsV1", fields);
     entry.insert("manager", request.manager.into());
     entry.insert("operation", operation.into());
     if !request.subresource.is_empty() {
         entry.insert("subresource", request.subresource.into());
     }
-    entry.insert("time", request.now.into());
+    if let Some(time) = time {
+        entry.insert("time", time.into());
+    }
     Value::Object(entry)
 }
 
 /// Whether a set of fields has no members.
-fn is_empty(fields: &Value) -> bool {
+pub(super) fn is_empty(fields: &Value) -> bool {
     match fields {
         Value::Raw(json) => json == "{}",
         Value::Object(fields) => fields.is_empty(),
@@ -190,37 +354,68 @@ fn is_empty(fields: &Value) -> bool {
     }
 }
 
-/// Keeps the number of entries bounded.
+/// Keeps the number of entries of updates bounded: those that did nothing for longest become one for each version.
 fn merge_oldest(entries: &mut Vec<Value>) {
     let mut updaters: Vec<usize> = (0..entries.len())
         .filter(|&at| entries[at]["operation"] == "Update")
         .collect();
-    if updaters.len() <= UPDATERS_MAX {
+    let mut surplus = updaters.len().saturating_sub(UPDATERS_MAX);
+    if surplus == 0 {
         return;
     }
-    updaters.sort_by_key(|&at| entries[at]["time"].as_str().unwrap_or("").to_owned());
-    let merged: Vec<usize> = updaters[..=updaters.len() - UPDATERS_MAX].to_vec();
-    let mut set = Fields::default();
-    for &at in &merged {
+    updaters.sort_by(|&one, &other| {
+        let age = |at: usize| (text(&entries[at], "time"), identity(&entries[at]));
+        age(one).cmp(&age(other))
+    });
+    // The entry of each version that the others of it are merged into.
+    let mut buckets: Vec<usize> = Vec::new();
+    let mut merged: Vec<usize> = Vec::new();
+    for at in updaters {
+        if surplus == 0 {
+            break;
+        }
+        let version = text(&entries[at], "apiVersion");
+        let Some(&first) = buckets
+            .iter()
+            .find(|&&bucket| text(&entries[bucket], "apiVersion") == version)
+        else {
+            buckets.push(at);
+            continue;
+        };
+        let ancient = entries
+            .iter()
+            .position(|entry| identity(entry) == [ANCIENT, "Update", version, ""]);
+        let bucket = ancient.unwrap_or(first);
+        if bucket == at {
+            continue;
+        }
+        let mut set = Fields::of(&entries[bucket]["fieldsV1"]);
         set.add(Fields::of(&entries[at]["fieldsV1"]));
-    }
-    let mut entry = entries[*merged.last().unwrap_or(&0)].clone();
-    entry["manager"] = ANCIENT.into();
-    entry["fieldsV1"] = set.write();
-    if let Some(fields) = entry.as_object_mut() {
-        fields.remove("subresource");
+        let time = entries[at].get("time").cloned();
+        let bucket = &mut entries[bucket];
+        bucket["manager"] = ANCIENT.into();
+        bucket["fieldsV1"] = set.write();
+        if let Some(bucket) = bucket.as_object_mut() {
+            bucket.remove("subresource");
+            match time {
+                Some(time) => bucket.insert("time", time),
+                None => bucket.remove("time"),
+            };
+        }
+        merged.push(at);
+        surplus -= 1;
     }
     let mut at = 0;
     entries.retain(|_| {
         at += 1;
         !merged.contains(&(at - 1))
     });
-    entries.push(entry);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Schema;
     use crate::tree::json;
 
     const NOW: &str = "2026-01-02T03:04:05Z";
@@ -321,19 +516,6 @@ mod tests {
                         ".": {}, "f:containerPort": {}, "f:protocol": {}}},
                 }}}}},
             })
-        );
-    }
-
-    #[test]
-    fn an_applier_has_the_values_it_named_and_the_elements_of_lists_they_are_in() {
-        let schema = Schema::of("", "v1", "Pod").unwrap();
-        let pod = json!({"metadata": {"name": "p", "labels": {"a": "1"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-        let entry = applied(schema, &pod, &by("m"));
-        assert_eq!(entry["operation"], "Apply");
-        assert_eq!(
-            plain(&entry["fieldsV1"]),
-            json!({"f:metadata": {"f:labels": {"f:a": {}}},
-                "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}, "f:name": {}}}}})
         );
     }
 

@@ -1,6 +1,7 @@
 //! Patches of the three kinds that the API takes beside server-side apply: JSON Patch (RFC 6902), merge patch (RFC 7386)
 //! and strategic merge patch, which reads merge keys and strategies from the schema.
 
+pub mod apply;
 mod go_format;
 mod json_patch;
 pub mod managed;

@@ -558,7 +558,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-fn any_object() -> impl Strategy<Value = Value> {
+pub(in crate::patch) fn any_object() -> impl Strategy<Value = Value> {
     prop::collection::btree_map("[a-d]", any_json(), 0..5).prop_map(|map| Value::Object(map.into_iter().collect()))
 }
 

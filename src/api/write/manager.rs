@@ -6,8 +6,9 @@ use crate::tree::Value;
 
 use super::object;
 use crate::api::request::RequestInfo;
-use crate::patch::managed::{self, Request};
-use crate::resources::{self, ResourceRef};
+use crate::patch::apply::keep_times;
+use crate::patch::managed::{self, Request, Typed, Versions};
+use crate::resources::{self, Resource, ResourceRef};
 use crate::schema::Schema;
 
 /// Longest name of a manager taken from a User-Agent, bytes.
@@ -19,8 +20,8 @@ pub(super) struct Manager {
     name: String,
     resource: ResourceRef,
     subresource: &'static str,
-    /// What was applied, for a server-side apply.
-    applied: Option<Value>,
+    /// Whether it applies: then `managedFields` are made before, of what is applied, and not of what changes.
+    applies: bool,
 }
 
 impl Manager {
@@ -43,7 +44,7 @@ impl Manager {
             name: name.into_owned(),
             resource: info.resource.clone(),
             subresource: info.subresource_name(),
-            applied: None,
+            applies: false,
         }
     }
 
@@ -53,14 +54,14 @@ impl Manager {
             name: name.to_owned(),
             resource,
             subresource,
-            applied: None,
+            applies: false,
         }
     }
 
-    /// The manager of a server-side apply that creates.
-    pub(super) fn applying(info: &RequestInfo, configuration: Value) -> Self {
+    /// The manager of a server-side apply.
+    pub(super) fn applying(info: &RequestInfo) -> Self {
         Self {
-            applied: Some(configuration),
+            applies: true,
             ..Self::of(info)
         }
     }
@@ -68,6 +69,12 @@ impl Manager {
     /// Notes in `new` what this manager changed of `live`. Both are in the stored shape; fields are told in the version of
     /// the request.
     pub(super) fn note(&self, live: Option<&Value>, new: &mut Value) {
+        if self.applies {
+            if let Some(live) = live {
+                keep_times(live, new);
+            }
+            return;
+        }
         if !resources::has_other_shape(&self.resource) {
             return self.note_in_version(live, new);
         }
@@ -84,31 +91,65 @@ impl Manager {
     }
 
     fn note_in_version(&self, live: Option<&Value>, new: &mut Value) {
-        let resource = &self.resource;
-        let Some(schema) = Schema::of(&resource.group, &resource.version, &resource.kind) else {
-            return;
-        };
-        let resets: &[&str] = match (&*resource.plural, self.subresource) {
-            // What is asked for is the requester's, and nobody's field.
-            ("certificatesigningrequests", "") => &["spec", "status"],
-            ("certificatesigningrequests", "approval") => &["spec"],
-            (_, "status") => &[],
-            _ if resource.subresource("status").is_some() => &["status"],
-            _ => &[],
-        };
-        let request = Request {
+        let Some(typed) = typed(&self.resource) else { return };
+        self.with_request(&self.resource.api_version(), |request| {
+            managed::update_among(typed, &KindVersions(&self.resource), live, new, request);
+        });
+    }
+
+    /// Runs `run` with what `managedFields` must know of the request; `api_version` is the version that its body is in.
+    pub(super) fn with_request<T>(&self, api_version: &str, run: impl FnOnce(&Request<'_>) -> T) -> T {
+        run(&Request {
             manager: &self.name,
-            api_version: &resource.api_version(),
+            api_version,
             subresource: self.subresource,
             now: &object::time(object::now_s()),
-            resets,
-        };
-        match &self.applied {
-            None => managed::update(schema, live, new, &request),
-            Some(configuration) => {
-                let entry = managed::applied(schema, configuration, &request);
-                object::metadata_mut(new).insert("managedFields", vec![entry].into());
-            }
+            resets: resets(&self.resource, self.subresource),
+        })
+    }
+}
+
+/// The top-level fields that a request cannot change: they are nobody's by it.
+fn resets(resource: &Resource, subresource: &str) -> &'static [&'static str] {
+    match (&*resource.plural, subresource) {
+        // What is asked for is the requester's, and nobody's field.
+        ("certificatesigningrequests", "") => &["spec", "status"],
+        ("certificatesigningrequests", "approval") => &["spec"],
+        (_, "status" | "scale") => &[],
+        _ if resource.subresource("status").is_some() => &["status"],
+        _ => &[],
+    }
+}
+
+/// What objects of the resource are to merging.
+pub(super) fn typed(resource: &Resource) -> Option<Typed<'_>> {
+    Schema::of(&resource.group, &resource.version, &resource.kind).map(Typed::from)
+}
+
+/// The versions in which the objects of a resource are served.
+pub(super) struct KindVersions<'a>(pub(super) &'a Resource);
+
+impl KindVersions<'_> {
+    /// The resource that shows the same objects in that version.
+    fn find(&self, api_version: &str) -> Option<&Resource> {
+        if self.0.api_version() == api_version {
+            return Some(self.0);
         }
+        resources::all().iter().find(|other| {
+            other.storage == self.0.storage && other.kind == self.0.kind && other.api_version() == api_version
+        })
+    }
+}
+
+impl Versions for KindVersions<'_> {
+    fn in_version(&self, object: &Value, api_version: &str) -> Option<(Typed<'_>, Value)> {
+        let from = self.find(object["apiVersion"].as_str().unwrap_or(""))?;
+        let to = self.find(api_version)?;
+        let stored = resources::to_stored(from, object.clone());
+        Some((typed(to)?, object::in_version(to, stored)))
+    }
+
+    fn has(&self, api_version: &str) -> bool {
+        self.find(api_version).is_some()
     }
 }

@@ -3,7 +3,7 @@
 //! | file | what it decides |
 //! | --- | --- |
 //! | `payload`, `options`, `delete_options` | what is asked for |
-//! | `create`, `update`, `delete`, `collection` | the verbs |
+//! | `create`, `update`, `apply`, `delete`, `collection` | the verbs |
 //! | `scale`, `binding`, `eviction`, `token`, `reviews` | paths whose body is not the object itself |
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
 //! | `preconditions` | which object, at which revision, a write demands |
@@ -12,6 +12,7 @@
 //! | `commit` | handing over to the store |
 //! | `reply` | the answer |
 
+mod apply;
 mod binding;
 mod classes;
 mod clearing;
@@ -42,7 +43,6 @@ mod update;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::body::Incoming;
 
 use super::Api;
@@ -51,7 +51,6 @@ use super::request::{RequestInfo, Verb};
 use super::status::Status;
 use crate::schema::Syntax;
 use delete_options::DeleteOptions;
-use manager::Manager;
 use options::WriteOptions;
 use payload::PatchType;
 
@@ -110,29 +109,10 @@ async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Res
     let (body, _permit) = payload::read(api, info, body).await?;
     let options = WriteOptions::read(&info.query, "PatchOptions", kind == PatchType::Apply)?;
     match (kind, sub(info)) {
-        (PatchType::Apply, "") => apply(api, info, &options, &body).await,
-        (PatchType::Apply, _) => Err(Status::not_implemented("server-side apply")),
+        (PatchType::Apply, _) => apply::apply(api, info, &options, &body).await,
         (PatchType::Plain(kind), "scale") => scale::patch(api, info, &options, kind, &body).await,
         (PatchType::Plain(kind), _) => update::patch(api, info, &options, kind, &body).await,
     }
-}
-
-/// Server-side apply, as far as it goes without owners of fields: creating what is not there. Applying to an object that
-/// exists would have to tell owners apart, and is refused instead of being done wrongly.
-async fn apply(api: &Arc<Api>, info: &RequestInfo, options: &WriteOptions, body: &Bytes) -> Result<Response, Status> {
-    let mut decoded = create::decode(info, Syntax::Yaml, body, options.validation)?;
-    create::check_place(info, &mut decoded.value)?;
-    update::check_name(info, &decoded.value)?;
-    let view = api.reader.store.view();
-    if view
-        .get(&info.resource.storage, &info.key())
-        .map_err(Status::internal)?
-        .is_some()
-    {
-        return Err(Status::not_implemented("server-side apply to an object that exists"));
-    }
-    let manager = Manager::applying(info, decoded.value.clone());
-    create::insert(api, info, options, &manager, decoded.value, decoded.warnings).await
 }
 
 async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {

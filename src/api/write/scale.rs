@@ -3,6 +3,8 @@
 use crate::tree::Value;
 use bytes::Bytes;
 
+use super::apply::Configuration;
+use super::manager::Manager;
 use super::options::WriteOptions;
 use super::preconditions::check_uid;
 use super::target::Target;
@@ -12,6 +14,8 @@ use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
+use crate::patch::apply::{self, to_parent, to_scale};
+use crate::patch::managed::{OneVersion, Typed};
 use crate::patch::{self, PatchKind};
 use crate::resources::Refusal;
 use crate::resources::scale::{apply_scale, scale_of};
@@ -77,6 +81,58 @@ pub(super) async fn patch(
             asked
         };
         scaled(&target, old, &patched.value, wanted, patched.warnings)
+    };
+    let (changed, warnings) = update::change(api, &target, options.dry_run, edit).await?;
+    answer(info, changed, &warnings)
+}
+
+/// Server-side apply to `scale`: who manages the replicas of the object manages those of its Scale.
+pub(super) async fn apply(
+    api: &Api,
+    info: &RequestInfo,
+    options: &WriteOptions,
+    configuration: Result<Configuration, Status>,
+) -> Result<Response, Status> {
+    let schema = Schema::of("autoscaling", "v1", "Scale").ok_or_else(Status::method_not_allowed)?;
+    let target = Target {
+        manager: Some(Manager::applying(info)),
+        ..Target::of(info)
+    };
+    let path = |version: &str| (version == info.resource.api_version()).then_some(&["spec", "replicas"][..]);
+    let edit = |old: &Value| {
+        let configuration = configuration.clone()?;
+        configuration.check_kind("autoscaling/v1", "Scale")?;
+        let entries = old["metadata"]["managedFields"].as_array();
+        let entries = entries.map(|entries| entries.as_slice()).unwrap_or_default();
+        let mut shown = scale_of(old);
+        shown["metadata"]["managedFields"] = to_scale(entries, path).into();
+        let applied = Manager::applying(info).with_request("autoscaling/v1", |request| {
+            let typed = Typed::from(schema);
+            let force = info.query.flag("force");
+            apply::apply(
+                typed,
+                &OneVersion(typed),
+                Some(&shown),
+                &configuration.value,
+                request,
+                force,
+            )
+        });
+        let mut changed = configuration.finish(applied, Some(schema), Some(&shown))?;
+        create::check_place(info, &mut changed)?;
+        update::check_name(info, &changed)?;
+        let asked = update::revision_of(&changed)?;
+        let wanted = if asked == update::revision_of(old)? {
+            None
+        } else {
+            asked
+        };
+        let mut edited = scaled(&target, old, &changed, wanted, configuration.warnings)?;
+        let scaled = changed["metadata"]["managedFields"].as_array();
+        let scaled = scaled.map(|scaled| scaled.as_slice()).unwrap_or_default();
+        let entries = to_parent(entries, scaled, &info.resource.api_version(), path);
+        object::metadata_mut(&mut edited.value).insert("managedFields", entries.into());
+        Ok(edited)
     };
     let (changed, warnings) = update::change(api, &target, options.dry_run, edit).await?;
     answer(info, changed, &warnings)

@@ -117,7 +117,7 @@ pub(super) async fn patch(
     answer(info, changed, &warnings)
 }
 
-fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
+pub(super) fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
     match changed {
         Changed::Stored(object) => reply::stored(info, StatusCode::OK, &object, warnings),
         Changed::Tree(value) => reply::tree(info, StatusCode::OK, value, warnings),

@@ -2,27 +2,21 @@
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
+use std::sync::LazyLock;
 
+use super::keys::{element_key, item_key, value_key};
 use super::trail::{Name, Trail};
+use super::typed::{Form, Kind, Member, Typed, is_whole};
 use crate::schema::{Element, ListType, Plan, PlanField, Schema, Shape, Type};
-use crate::tree::{Key, List, Map, Text, Value, write_text};
+use crate::tree::{Key, List, Map, Text, Value};
 
 /// What differs between two states.
 #[derive(Debug, Default)]
-pub(super) struct Changes<'a> {
+pub(in crate::patch) struct Changes<'a> {
     /// Added or with another value.
-    pub(super) taken: Trail<'a>,
+    pub(in crate::patch) taken: Trail<'a>,
     /// No longer there.
-    pub(super) removed: Trail<'a>,
-}
-
-/// How states are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// An update: structs, maps and lists that came or went whole are fields beside those in them.
-    Update,
-    /// A configuration that is applied: only values, and elements of lists.
-    Apply,
+    pub(in crate::patch) removed: Trail<'a>,
 }
 
 /// How a value is taken: by the type, and by what its field says about lists and maps.
@@ -31,19 +25,22 @@ type Rule = Option<&'static PlanField>;
 static NOTHING: Value = Value::Null;
 static EMPTY_OBJECT: Value = Value::Object(Map::new());
 static EMPTY_TEXT: Value = Value::String(Text::new());
+static FALSE: Value = Value::Bool(false);
+static ZERO: LazyLock<Value> = LazyLock::new(|| 0.into());
 
-/// Compares two objects of a schema. What both share costs nothing. `counts` says of the fields of the object and of its
+/// Compares two objects of a type. What both share costs nothing. `counts` says of the fields of the object and of its
 /// metadata (the path has one name or two) whether they are anybody's.
-pub(super) fn compare<'a>(
-    mode: Mode,
-    schema: Schema<'static>,
-    lhs: Option<&'a Value>,
-    rhs: Option<&'a Value>,
+pub(in crate::patch) fn compare<'a>(
+    typed: Typed<'_>,
+    lhs: &'a Value,
+    rhs: &'a Value,
     counts: impl Fn(&[&str]) -> bool,
 ) -> Changes<'a> {
-    let mut walk = Walk {
-        mode,
-        changes: Changes::default(),
+    let mut walk = Walk::default();
+    let (lhs, rhs) = (Some(lhs), Some(rhs));
+    let Kind::BuiltIn(Type::Schema(schema), _) = typed.0 else {
+        walk.object(typed, lhs, rhs, &counts);
+        return walk.changes;
     };
     walk.object_of(schema, lhs, rhs, 0, &mut |walk, name, rule, lhs, rhs, here| {
         if !counts(&[name]) {
@@ -64,8 +61,8 @@ pub(super) fn compare<'a>(
     walk.changes
 }
 
+#[derive(Default)]
 struct Walk<'a> {
-    mode: Mode,
     changes: Changes<'a>,
 }
 
@@ -143,7 +140,7 @@ impl<'a> Walk<'a> {
             let left = left.or(hollow.filter(|_| lhs.is_some()));
             let right = right.or(hollow.filter(|_| rhs.is_some()));
             // A field that is always written, as null when it is unset, is there in the empty object, too.
-            if self.mode == Mode::Update && right.is_some_and(Value::is_null) && left.is_none() && lhs.is_some() {
+            if right.is_some_and(Value::is_null) && left.is_none() && lhs.is_some() {
                 continue;
             }
             self.below(Name::Field(key), depth, (left, right), |walk, here| {
@@ -166,15 +163,18 @@ impl<'a> Walk<'a> {
             (Type::Map(element), _) => self.map(element, lhs, rhs, here.depth),
             (Type::List(_), Some((_, ListType::Set))) => self.set(lhs, rhs, here.depth),
             (Type::List(element), Some((rule, ListType::Map))) => self.list(element, rule, lhs, rhs, here.depth),
+            (Type::Any | Type::Object, _) => return self.other(Typed::DEDUCED, lhs, rhs, here),
             _ => return self.whole(lhs, rhs, here),
         }
-        // What came or went whole is a field of its own beside those in it.
-        if self.mode == Mode::Update {
-            if lhs.is_none() {
-                self.enter(here);
-            } else if rhs.is_none() {
-                self.leave(here);
-            }
+        self.whole_too(lhs, rhs, here);
+    }
+
+    /// What came or went whole is a field of its own beside those in it.
+    fn whole_too(&mut self, lhs: Option<&Value>, rhs: Option<&Value>, here: Here) {
+        if lhs.is_none() {
+            self.enter(here);
+        } else if rhs.is_none() {
+            self.leave(here);
         }
     }
 
@@ -188,7 +188,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Elements are told apart by their keys; of those that have the same ones, the first on either side belong together.
     fn list(
         &mut self,
         element: Element<'static>,
@@ -197,62 +196,157 @@ impl<'a> Walk<'a> {
         rhs: Option<&'a Value>,
         depth: usize,
     ) {
+        let key = |item: &Value| element_key(rule, element, item);
+        self.items(key, lhs, rhs, depth, |walk, lhs, rhs, here| {
+            walk.value(element.ty(), None, lhs, rhs, here);
+        });
+    }
+
+    fn set(&mut self, lhs: Option<&'a Value>, rhs: Option<&'a Value>, depth: usize) {
+        self.items(value_key, lhs, rhs, depth, Self::whole);
+    }
+
+    /// Elements that are told apart by keys. Those that have the same keys are one value, which nobody can tell apart.
+    fn items(
+        &mut self,
+        key: impl Fn(&Value) -> Text,
+        lhs: Option<&'a Value>,
+        rhs: Option<&'a Value>,
+        depth: usize,
+        each: impl Fn(&mut Self, Option<&'a Value>, Option<&'a Value>, Here),
+    ) {
         let keyed = |items: &'a [Value]| {
-            let mut items: Vec<(Text, &Value)> = items
-                .iter()
-                .map(|item| (element_key(rule, element, item), item))
-                .collect();
+            let mut items: Vec<(Text, &Value)> = items.iter().map(|item| (key(item), item)).collect();
             items.sort_by(|(one, _), (other, _)| one.cmp(other));
-            items.into_iter().peekable()
+            items
         };
-        let (mut left, mut right) = (keyed(items_of(lhs)), keyed(items_of(rhs)));
-        let mut before: Option<(Text, usize, usize)> = None;
-        while let Some((key, lhs, rhs)) = next_of_both(&mut left, &mut right) {
-            if lhs == rhs {
-                continue;
-            }
-            let start = (self.changes.taken.len(), self.changes.removed.len());
-            self.below(Name::Element(key.clone()), depth, (lhs, rhs), |walk, here| {
-                walk.value(element.ty(), None, lhs, rhs, here);
-                if walk.mode == Mode::Apply {
-                    walk.enter(here);
+        let (left, right) = (keyed(items_of(lhs)), keyed(items_of(rhs)));
+        let (mut left, mut right) = (&left[..], &right[..]);
+        while let Some((first, _)) = match (left.first(), right.first()) {
+            (Some(one), Some(other)) => Some(if one.0 <= other.0 { one } else { other }),
+            (one, other) => one.or(other),
+        } {
+            let name = first.clone();
+            let same = |items: &[(Text, &Value)]| items.iter().take_while(|(key, _)| *key == name).count();
+            let (of_left, rest) = left.split_at(same(left));
+            left = rest;
+            let (of_right, rest) = right.split_at(same(right));
+            right = rest;
+            let mut compare = |lhs: Option<&'a Value>, rhs: Option<&'a Value>| {
+                if lhs != rhs {
+                    self.below(Name::Element(name.clone()), depth, (lhs, rhs), |walk, here| {
+                        each(walk, lhs, rhs, here);
+                    });
                 }
-            });
-            // Of elements with the same keys the last one counts.
-            if let Some((_, taken, removed)) = before.filter(|(other, ..)| *other == key) {
-                if self.changes.taken.len() > start.0 {
-                    self.changes.taken.supersede(taken, start.0);
+            };
+            let only = |items: &[(Text, &'a Value)]| items.first().map(|(_, item)| *item);
+            match (of_left.len(), of_right.len()) {
+                (0 | 1, 0 | 1) => compare(only(of_left), only(of_right)),
+                (0 | 1, _) => {
+                    compare(only(of_left), None);
+                    self.changes.taken.add(Name::Element(name), depth);
                 }
-                if self.changes.removed.len() > start.1 {
-                    self.changes.removed.supersede(removed, start.1);
+                (_, 0 | 1) => {
+                    compare(None, only(of_right));
+                    self.changes.removed.add(Name::Element(name), depth);
                 }
-                before = Some((key, taken, removed));
-            } else {
-                before = Some((key, start.0, start.1));
+                _ if of_left != of_right => self.changes.taken.add(Name::Element(name), depth),
+                _ => {}
             }
         }
     }
 
-    fn set(&mut self, lhs: Option<&'a Value>, rhs: Option<&'a Value>, depth: usize) {
-        let (left, right) = (items_of(lhs), items_of(rhs));
-        let only = |these: &'a [Value], others: &'a [Value]| {
-            let mut keys: Vec<Text> = these
-                .iter()
-                .filter(|item| !others.contains(item))
-                .map(value_key)
-                .collect();
-            keys.sort_unstable();
-            keys.dedup();
-            keys
-        };
-        for key in only(right, left) {
-            let place = self.changes.taken.open(Name::Element(key), depth);
-            self.changes.taken.enter(place);
+    /// An object that is not of a built-in schema. Its metadata is nobody's, but for what is in it.
+    fn object(
+        &mut self,
+        typed: Typed<'_>,
+        lhs: Option<&'a Value>,
+        rhs: Option<&'a Value>,
+        counts: &impl Fn(&[&str]) -> bool,
+    ) {
+        let Form::Map(fields) = typed.form(rhs) else { return };
+        let mut cursor = 0;
+        for (key, lhs, rhs) in both(lhs, rhs) {
+            if lhs == rhs || !counts(&[key]) {
+                continue;
+            }
+            let (Member::Field(typed) | Member::Key(typed)) = fields.member(key, &mut cursor) else {
+                continue;
+            };
+            let metadata = if &**key == "metadata" {
+                typed.form(rhs)
+            } else {
+                typed.form(None)
+            };
+            self.below(Name::Field(key), 0, (lhs, rhs), |walk, here| match metadata {
+                Form::Map(fields) if &**key == "metadata" => {
+                    let mut cursor = 0;
+                    for (key, lhs, rhs) in both(lhs, rhs) {
+                        if lhs == rhs || !counts(&["metadata", key]) {
+                            continue;
+                        }
+                        if let Member::Field(typed) | Member::Key(typed) = fields.member(key, &mut cursor) {
+                            walk.below(Name::Field(key), here.depth, (lhs, rhs), |walk, here| {
+                                walk.other(typed, lhs, rhs, here);
+                            });
+                        }
+                    }
+                }
+                _ => walk.other(typed, lhs, rhs, here),
+            });
         }
-        for key in only(left, right) {
-            let place = self.changes.removed.open(Name::Element(key), depth);
-            self.changes.removed.enter(place);
+    }
+
+    /// A value of any type.
+    fn other(&mut self, typed: Typed<'_>, lhs: Option<&'a Value>, rhs: Option<&'a Value>, here: Here) {
+        if let Kind::BuiltIn(ty, rule) = typed.0 {
+            return self.value(ty, rule, lhs, rhs, here);
         }
+        match (lhs, rhs) {
+            (Some(left), Some(right)) => {
+                // What has become something else went and came.
+                let (before, after) = (typed.form(Some(left)), typed.form(Some(right)));
+                if std::mem::discriminant(&before) != std::mem::discriminant(&after) {
+                    self.formed(before, lhs, rhs, here);
+                }
+                self.formed(after, lhs, rhs, here);
+            }
+            (left, right) => self.formed(typed.form(left.or(right)), lhs, rhs, here),
+        }
+    }
+
+    fn formed(&mut self, form: Form<'_>, lhs: Option<&'a Value>, rhs: Option<&'a Value>, here: Here) {
+        match form {
+            Form::List(list)
+                if list.kind != ListType::Atomic && !(items_of(lhs).is_empty() && items_of(rhs).is_empty()) =>
+            {
+                match list.kind {
+                    ListType::Set => self.set(lhs, rhs, here.depth),
+                    _ => self.items(
+                        |item| item_key(list, item).unwrap_or_default(),
+                        lhs,
+                        rhs,
+                        here.depth,
+                        |walk, lhs, rhs, here| walk.other(list.item, lhs, rhs, here),
+                    ),
+                }
+            }
+            Form::Map(map) if !map.atomic && !(entries_of(lhs) == 0 && entries_of(rhs) == 0) => {
+                let mut cursor = 0;
+                for (key, lhs, rhs) in both(lhs, rhs) {
+                    if lhs == rhs {
+                        continue;
+                    }
+                    if let Member::Field(typed) | Member::Key(typed) = map.member(key, &mut cursor) {
+                        self.below(Name::Field(key), here.depth, (lhs, rhs), |walk, here| {
+                            walk.other(typed, lhs, rhs, here);
+                        });
+                    }
+                }
+            }
+            _ => return self.whole(lhs, rhs, here),
+        }
+        self.whole_too(lhs, rhs, here);
     }
 
     /// Two values that are one field.
@@ -266,17 +360,19 @@ impl<'a> Walk<'a> {
 }
 
 fn is_taken_apart(schema: Schema<'static>, rule: Rule) -> bool {
-    schema.shape() == Shape::Struct && (!schema.map_atomic() || rule.is_some_and(|rule| rule.field.map_granular()))
+    schema.shape() == Shape::Struct && !is_whole(schema, rule)
 }
 
 /// What is there of a field that nobody has set: a part that is a value, not a pointer, is always there, if only as an
-/// empty one; so are a list that must be and a text that is written even when it is empty.
+/// empty one; so are a list that must be, and a text, a number and a boolean that are written whatever they are.
 fn hollow(rule: &PlanField) -> Option<&'static Value> {
     match rule.ty {
         Type::Schema(_) if rule.default_json == Some("{}") => Some(&EMPTY_OBJECT),
         // (The one set that must be, of validation actions, is left out when it is empty.)
         Type::List(_) if rule.field.required() && rule.list != Some(ListType::Set) => Some(&NOTHING),
         Type::String(_) if rule.default_json == Some("\"\"") => Some(&EMPTY_TEXT),
+        Type::Integer(_) if rule.field.required() && rule.default_json == Some("0") => Some(&ZERO),
+        Type::Boolean if rule.field.required() && rule.default_json == Some("false") => Some(&FALSE),
         _ => None,
     }
 }
@@ -288,6 +384,10 @@ fn is_hollow(value: Option<&Value>) -> bool {
         Some(Value::Array(items)) => items.is_empty(),
         _ => false,
     }
+}
+
+fn entries_of(value: Option<&Value>) -> usize {
+    value.and_then(Value::as_object).map_or(0, Map::len)
 }
 
 fn items_of(value: Option<&Value>) -> &[Value] {
@@ -322,38 +422,4 @@ fn next_of_both<'a, K: Ord>(
         right.as_ref().map(|(_, value)| *value),
     );
     left.or(right).map(|(key, _)| (key, left_value, right_value))
-}
-
-/// `v:"value"`.
-fn value_key(value: &Value) -> Text {
-    let mut key = b"v:".to_vec();
-    value.write(&mut key);
-    std::str::from_utf8(&key).unwrap_or_default().into()
-}
-
-/// `k:{"name":"c"}`: the keys of an element of a list that is a map, by name; a key that is missing has its default.
-fn element_key(rule: &PlanField, element: Element<'static>, item: &Value) -> Text {
-    let mut text = Vec::with_capacity(64);
-    text.extend_from_slice(b"k:{");
-    for (i, &key) in rule.map_keys.iter().enumerate() {
-        if i > 0 {
-            text.push(b',');
-        }
-        write_text(key, &mut text);
-        text.push(b':');
-        match (item.get(key), default_of(element, key)) {
-            (Some(value), _) => value.write(&mut text),
-            (None, default) => text.extend_from_slice(default.unwrap_or("null").as_bytes()),
-        }
-    }
-    text.push(b'}');
-    std::str::from_utf8(&text).unwrap_or_default().into()
-}
-
-fn default_of(element: Element<'static>, key: &str) -> Option<&'static str> {
-    let Type::Schema(schema) = element.ty() else {
-        return None;
-    };
-    let plan = Plan::of(schema);
-    plan.field(plan.find(key, &mut 0)?).default_json
 }

@@ -1,10 +1,15 @@
 //! The set of fields of an entry as the text that is stored: whether a change concerns it is told without taking it apart.
 
+use super::fields::Fields;
 use super::trail::{Branches, Name};
+use crate::tree::Text;
+
+/// Sets nest no deeper than this; objects do not either.
+pub(in crate::patch) const DEPTH_MAX: usize = 512;
 
 /// Whether a set of fields in JSON (compact, as it is stored) has any member of another set. Linear in the length of the
 /// text at most; parts that have nothing in common are passed over. What is no set has no members.
-pub(super) fn has_any(json: &str, of: &Branches<'_, '_>) -> bool {
+pub(in crate::patch) fn has_any(json: &str, of: &Branches<'_, '_>) -> bool {
     let mut text = Scanner {
         bytes: json.as_bytes(),
         at: 0,
@@ -13,12 +18,22 @@ pub(super) fn has_any(json: &str, of: &Branches<'_, '_>) -> bool {
 }
 
 /// Whether a set of fields in JSON has all members of another set. As [`has_any`].
-pub(super) fn has_all(json: &str, of: Branches<'_, '_>) -> bool {
+pub(in crate::patch) fn has_all(json: &str, of: Branches<'_, '_>) -> bool {
     let mut text = Scanner {
         bytes: json.as_bytes(),
         at: 0,
     };
     text.covers(of).unwrap_or(false)
+}
+
+/// The set of fields in JSON, taken apart. `None` for what is no set.
+pub(in crate::patch) fn parse(json: &str) -> Option<Fields> {
+    let mut text = Scanner {
+        bytes: json.as_bytes(),
+        at: 0,
+    };
+    let set = text.set(0)?;
+    (text.at == json.len()).then_some(set)
 }
 
 struct Scanner<'t> {
@@ -29,6 +44,31 @@ struct Scanner<'t> {
 impl<'t> Scanner<'t> {
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
+    }
+
+    /// Takes an object apart.
+    fn set(&mut self, depth: usize) -> Option<Fields> {
+        if depth > DEPTH_MAX || self.peek()? != b'{' {
+            return None;
+        }
+        self.at += 1;
+        let mut set = Fields::default();
+        while let Some((name, escaped)) = self.next_name()? {
+            if name == b"." {
+                self.pass_over()?;
+                set.join();
+                continue;
+            }
+            let name: Text = if escaped {
+                unescaped(name)?.into()
+            } else {
+                std::str::from_utf8(name).ok()?.into()
+            };
+            let mut below = self.set(depth + 1)?;
+            below.join_if_leaf();
+            set.put(name, below);
+        }
+        Some(set)
     }
 
     /// Goes along an object up to its end, or up to the first common member.
@@ -146,16 +186,17 @@ impl<'t> Scanner<'t> {
 
 fn is_named(name: &Name<'_>, written: &[u8], escaped: bool) -> bool {
     if escaped {
-        let quoted = [b"\"", written, b"\""].concat();
-        let Ok(text) = serde_json::from_slice::<String>(&quoted) else {
-            return false;
-        };
-        return is_named(name, text.as_bytes(), false);
+        return unescaped(written).is_some_and(|text| is_named(name, text.as_bytes(), false));
     }
     match name {
         Name::Field(name) => written.strip_prefix(b"f:") == Some(name.as_bytes()),
         Name::Element(name) => written == name.as_bytes(),
     }
+}
+
+/// A name that was written with escapes.
+fn unescaped(written: &[u8]) -> Option<String> {
+    serde_json::from_slice(&[b"\"", written, b"\""].concat()).ok()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::tree::{Text, write_escaped};
 
 /// The name of a node in `FieldsV1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Name<'a> {
+pub(in crate::patch) enum Name<'a> {
     /// A field or a key of a map: `f:` and this.
     Field(&'a str),
     /// An element of a list, whole: `k:{"name":"c"}`, `v:"value"`.
@@ -22,17 +22,17 @@ struct Node<'a> {
 
 /// A set of fields: each node before those below it, and in the order of their names.
 #[derive(Debug, Default)]
-pub(super) struct Trail<'a> {
+pub(in crate::patch) struct Trail<'a> {
     nodes: Vec<Node<'a>>,
 }
 
 impl<'a> Trail<'a> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::patch) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
     /// Begins a node; what is opened until it is closed lies below it. Its place comes back.
-    pub(super) fn open(&mut self, name: Name<'a>, depth: usize) -> usize {
+    pub(in crate::patch) fn open(&mut self, name: Name<'a>, depth: usize) -> usize {
         self.nodes.push(Node {
             depth,
             member: false,
@@ -42,36 +42,30 @@ impl<'a> Trail<'a> {
     }
 
     /// Makes the node at that place a member.
-    pub(super) fn enter(&mut self, place: usize) {
+    pub(in crate::patch) fn enter(&mut self, place: usize) {
         self.nodes[place].member = true;
     }
 
-    /// Ends the node at that place, and forgets it if there is nothing in it. Tells whether it stays.
-    pub(super) fn close(&mut self, place: usize) -> bool {
-        let stays = self.nodes.len() > place + 1 || self.nodes[place].member;
-        if !stays {
+    /// Ends the node at that place, and forgets it if there is nothing in it.
+    pub(in crate::patch) fn close(&mut self, place: usize) {
+        if self.nodes.len() == place + 1 && !self.nodes[place].member {
             self.nodes.pop();
         }
-        stays
     }
 
-    /// Forgets the nodes from `first` up to the one at `last`, which has the same name.
-    pub(super) fn supersede(&mut self, first: usize, last: usize) {
-        self.nodes.drain(first..last);
-    }
-
-    /// How many nodes there are: the place of the next one.
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+    /// A member with nothing below it.
+    pub(in crate::patch) fn add(&mut self, name: Name<'a>, depth: usize) {
+        let place = self.open(name, depth);
+        self.enter(place);
     }
 
     /// The nodes at the top.
-    pub(super) fn top(&self) -> Branches<'_, 'a> {
+    pub(in crate::patch) fn top(&self) -> Branches<'_, 'a> {
         Branches { nodes: &self.nodes }
     }
 
     /// As `FieldsV1` writes it.
-    pub(super) fn to_json(&self) -> Text {
+    pub(in crate::patch) fn to_json(&self) -> Text {
         let mut json = Vec::with_capacity(32 * self.nodes.len() + 2);
         json.push(b'{');
         let mut open: usize = 0;
@@ -102,15 +96,15 @@ impl<'a> Trail<'a> {
 
 /// Nodes side by side.
 #[derive(Clone)]
-pub(super) struct Branches<'t, 'a> {
+pub(in crate::patch) struct Branches<'t, 'a> {
     nodes: &'t [Node<'a>],
 }
 
 /// One node.
-pub(super) struct Branch<'t, 'a> {
-    pub(super) name: &'t Name<'a>,
-    pub(super) member: bool,
-    pub(super) below: Branches<'t, 'a>,
+pub(in crate::patch) struct Branch<'t, 'a> {
+    pub(in crate::patch) name: &'t Name<'a>,
+    pub(in crate::patch) member: bool,
+    pub(in crate::patch) below: Branches<'t, 'a>,
 }
 
 impl<'t, 'a> Iterator for Branches<'t, 'a> {
