@@ -5,9 +5,18 @@
 //! stored *now* and act on that, so an event that comes twice, late, or after a restart changes nothing. Writes go the way of any
 //! client's, under the controller's own user.
 
+mod event;
+mod failure;
 mod garbage;
+mod metadata;
+mod pod;
 mod queue;
+mod replicas;
+mod runtime;
+mod selector;
 
+use event::Recorder;
+use replicas::Replicas;
 use tokio::task::JoinSet;
 
 use crate::api::server::Server;
@@ -23,7 +32,18 @@ impl Controllers {
     pub fn start(server: &Server) -> Self {
         let mut tasks = JoinSet::new();
         let user = |name: &str| format!("system:serviceaccount:kube-system:{name}");
-        tasks.spawn(garbage::run(server.client(&user("generic-garbage-collector"), MANAGER)));
+        let client = |name: &str| server.client(&user(name), MANAGER);
+        tasks.spawn(garbage::run(client("generic-garbage-collector")));
+        for (name, kind) in [
+            ("replicaset-controller", &replicas::REPLICA_SETS),
+            ("replication-controller", &replicas::REPLICATION_CONTROLLERS),
+        ] {
+            let (recorder, events) = Recorder::new(client(name), name);
+            if let Some(controller) = Replicas::new(client(name), recorder, kind) {
+                tasks.spawn(events);
+                tasks.spawn(runtime::run(client(name), controller));
+            }
+        }
         Self { tasks }
     }
 

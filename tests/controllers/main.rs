@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
 mod garbage;
+mod replicas;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -4,14 +4,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use http::HeaderMap;
+use http_body_util::BodyExt as _;
 
-use super::create;
 use super::delete::remove;
 use super::delete_options::DeleteOptions;
 use super::manager::Manager;
 use super::options::WriteOptions;
 use super::target::Target;
 use super::update::{self, Edited};
+use super::{create, object};
 use crate::api::negotiate::Answer;
 use crate::api::request::{Query, RequestInfo, Verb};
 use crate::api::status::Status;
@@ -20,7 +21,7 @@ use crate::auth::User;
 use crate::resources::custom::Registry;
 use crate::resources::{Propagation, ResourceRef};
 use crate::schema::FieldValidation;
-use crate::store::Store;
+use crate::store::{Object, Store};
 use crate::tree::Value;
 
 /// A client within the process. What it writes goes the way of a request: admission, defaults, validation, managers, the log. It
@@ -69,11 +70,25 @@ impl Client {
         &self.api.custom
     }
 
-    /// Creates an object. A name is made of `generateName` as for any client.
+    /// A stored object as a tree, in the shape that it is stored in, with `kind` and `apiVersion`. Parses it.
+    ///
+    /// # Errors
+    /// 500 when its bytes are damaged.
+    #[allow(clippy::unused_self, reason = "reads stand beside writes")]
+    pub fn read(&self, resource: &ResourceRef, object: &Object) -> Result<Value, Status> {
+        object::of_stored(object, resource)
+    }
+
+    /// Creates an object, and gives what was made of it. A name is made of `generateName` as for any client.
     ///
     /// # Errors
     /// What a client would be answered: 409 when it is there, 422 when it is not valid, 403 when its namespace is going.
-    pub async fn create(&self, resource: &ResourceRef, namespace: Option<&str>, object: Value) -> Result<(), Status> {
+    pub async fn create(
+        &self,
+        resource: &ResourceRef,
+        namespace: Option<&str>,
+        object: Value,
+    ) -> Result<Value, Status> {
         let info = RequestInfo {
             verb: Verb::Create,
             resource: resource.clone(),
@@ -91,9 +106,9 @@ impl Client {
             validation: FieldValidation::default(),
         };
         let manager = Manager::named(self.manager, resource.clone(), "");
-        create::insert(&self.api, &info, &options, &manager, object, Vec::new())
-            .await
-            .map(drop)
+        let created = create::insert(&self.api, &info, &options, &manager, object, Vec::new()).await?;
+        let body = created.into_body().collect().await.map_err(Status::internal)?;
+        serde_json::from_slice(&body.to_bytes()).map_err(Status::internal)
     }
 
     /// Changes an object, or with `subresource` that part of it: `edit` gets it as it is, in the resource's version, and says how it

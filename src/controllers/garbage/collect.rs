@@ -5,10 +5,12 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::follow::GATHERED;
-use super::relations::{Dependents, FOREGROUND, Metadata, ORPHAN, Standing, Unknown, is_deleting, standing, stored};
+use super::relations::{Dependents, FOREGROUND, Finalizers as _, ORPHAN, Standing, standing, stored};
 use super::{Collector, Place, lock};
 use crate::api::Delete;
 use crate::api::status::Status;
+use crate::controllers::failure::Failure;
+use crate::controllers::metadata::{Metadata, is_deleting};
 use crate::controllers::queue::Done;
 use crate::resources::{Propagation, ResourceRef};
 use crate::tree::Value;
@@ -22,20 +24,6 @@ const DEPENDENTS_MAX: usize = 512;
 /// An object that waits for its dependents is looked at this often, whatever the log tells.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Why a look has to be repeated.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
-    /// It cannot be told what should be done.
-    #[error(transparent)]
-    Unknown(#[from] Unknown),
-    /// A write was refused.
-    #[error("{0}")]
-    Refused(Status),
-    /// A task ended unasked.
-    #[error(transparent)]
-    Task(#[from] tokio::task::JoinError),
-}
-
 impl Collector {
     /// Looks at one object: lets its dependents go if its deletion asks for that, deletes it if its owners are gone.
     pub(super) async fn look(&self, place: &Place) -> Result<Done, Failure> {
@@ -43,7 +31,7 @@ impl Collector {
         let Some(resource) = stored(&self.client, &place.storage) else {
             return Ok(Done::Settled);
         };
-        let Some(object) = view.get(&place.storage, &place.key).map_err(Unknown::from)? else {
+        let Some(object) = view.get(&place.storage, &place.key)? else {
             return Ok(Done::Settled);
         };
         let metadata = Metadata::of(&object)?;
@@ -130,7 +118,7 @@ impl Collector {
             let Some(resource) = stored(&self.client, &storage) else {
                 continue;
             };
-            let own_uid = object.sidecar().map_err(Unknown::from)?.uid.as_str().to_owned();
+            let own_uid = object.sidecar()?.uid.as_str().to_owned();
             let dependent = Place::of(&storage, &object);
             self.disown(&resource, &dependent, &own_uid, &[uid]).await?;
         }
@@ -150,7 +138,7 @@ impl Collector {
                 continue;
             }
             blocked = true;
-            if !is_deleting(&object).map_err(Unknown::from)? {
+            if !is_deleting(&object)? {
                 asked += 1;
                 self.queue.add(super::Work::Object(Place::of(&storage, &object)));
             }
@@ -167,7 +155,7 @@ impl Collector {
     fn is_awaited_by_a_dependent(&self, uid: &str) -> Result<bool, Failure> {
         let mut dependents = self.dependents(uid);
         while let Some((_, object)) = dependents.next()? {
-            if is_deleting(&object).map_err(Unknown::from)? && Metadata::of(&object)?.waits_for_dependents() {
+            if is_deleting(&object)? && Metadata::of(&object)?.waits_for_dependents() {
                 return Ok(true);
             }
         }

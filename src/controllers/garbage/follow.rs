@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::relations::{Metadata, Standing, Unknown, is_deleting, standing};
+use super::relations::{Standing, standing};
 use super::{Collector, PRESENT_MAX, Place, Work, lock};
+use crate::controllers::failure::Failure;
+use crate::controllers::metadata::{Metadata, is_deleting};
 use crate::resources::{self, DELETING};
 use crate::store::{Event, EventKind, Object, Range, Requirement, Selection};
 
@@ -84,7 +86,7 @@ async fn one(collector: Arc<Collector>, storage: Arc<str>) {
 
 impl Collector {
     /// Asks for a look at all objects that are being deleted or may have lost an owner.
-    fn begin(&self, storage: &Arc<str>) -> Result<(), Unknown> {
+    fn begin(&self, storage: &Arc<str>) -> Result<(), Failure> {
         let view = self.client.store().view();
         let select = |requirement| Selection {
             requirements: vec![requirement],
@@ -109,7 +111,7 @@ impl Collector {
         Ok(())
     }
 
-    fn note(&self, storage: &Arc<str>, event: &Event) -> Result<(), Unknown> {
+    fn note(&self, storage: &Arc<str>, event: &Event) -> Result<(), Failure> {
         let sidecar = event.object.sidecar()?;
         if !sidecar.owners.is_empty() {
             self.has_owned(storage);
@@ -149,7 +151,7 @@ impl Collector {
     }
 
     /// Asks for a look at an object one of whose owners is not there.
-    fn note_owners(&self, storage: &Arc<str>, object: &Object) -> Result<(), Unknown> {
+    fn note_owners(&self, storage: &Arc<str>, object: &Object) -> Result<(), Failure> {
         let sidecar = object.sidecar()?;
         let seen = |present: &HashSet<Box<str>>| sidecar.owners.iter().all(|owner| present.contains(owner.as_str()));
         if seen(&lock(&self.present)) {

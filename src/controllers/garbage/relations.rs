@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-
 use super::Place;
 use crate::api::Client;
-use crate::resources::{self, DELETING, Propagation, ResourceRef};
-use crate::store::{Damaged, Listing, Object, Range, Requirement, Selection, View};
+use crate::controllers::failure::Failure;
+use crate::controllers::metadata::{Metadata, Owner, is_deleting};
+use crate::resources::{self, Propagation, ResourceRef};
+use crate::store::{Listing, Object, Range, Requirement, Selection, View};
 
 /// The finalizer of an object whose dependents go first.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
@@ -15,27 +15,6 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 pub(super) const ORPHAN: &str = "orphan";
 /// Objects of a listing that are taken at a time.
 const RUN_MAX: usize = 256;
-
-/// The part of `metadata` that decides about garbage.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Metadata {
-    pub(super) uid: String,
-    pub(super) deletion_timestamp: Option<String>,
-    pub(super) finalizers: Vec<String>,
-    pub(super) owner_references: Vec<Owner>,
-}
-
-/// One entry of `metadata.ownerReferences`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Owner {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) block_owner_deletion: Option<bool>,
-}
 
 /// What is known of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,75 +29,47 @@ pub(super) enum Standing {
     Impossible,
 }
 
-/// Why it cannot be told yet.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unknown {
-    /// No such kind is served, now.
-    #[error("no resource of kind {kind} in {api_version} is served")]
-    Kind {
-        /// `apps/v1`
-        api_version: String,
-        /// `Deployment`
-        kind: String,
-    },
-    /// Stored bytes are damaged.
-    #[error(transparent)]
-    Damaged(#[from] Damaged),
-    /// Stored metadata is no metadata.
-    #[error("metadata of {0} cannot be read: {1}")]
-    Metadata(String, serde_json::Error),
+/// What metadata says of the garbage collector's finalizers.
+pub(super) trait Finalizers {
+    /// Whether it waits for its dependents to go first.
+    fn waits_for_dependents(&self) -> bool;
+    /// Whether its dependents are to be let go before it goes.
+    fn orphans_dependents(&self) -> bool;
+    /// How it is to be deleted, by what it says itself.
+    fn propagation(&self) -> Propagation;
+    /// Whether it keeps the owner of this UID from going.
+    fn blocks(&self, uid: &str) -> bool;
 }
 
-impl Metadata {
-    pub(super) fn of(object: &Object) -> Result<Self, Unknown> {
-        serde_json::from_slice(object.metadata()?).map_err(|error| Unknown::Metadata(object.key().to_owned(), error))
+impl Finalizers for Metadata {
+    fn waits_for_dependents(&self) -> bool {
+        self.is_deleting() && self.has_finalizer(FOREGROUND)
     }
 
-    pub(super) fn is_deleting(&self) -> bool {
-        self.deletion_timestamp.is_some()
+    fn orphans_dependents(&self) -> bool {
+        self.is_deleting() && self.has_finalizer(ORPHAN)
     }
 
-    fn has(&self, finalizer: &str) -> bool {
-        self.finalizers.iter().any(|other| other == finalizer)
-    }
-
-    /// Whether it waits for its dependents to go first.
-    pub(super) fn waits_for_dependents(&self) -> bool {
-        self.is_deleting() && self.has(FOREGROUND)
-    }
-
-    /// Whether its dependents are to be let go before it goes.
-    pub(super) fn orphans_dependents(&self) -> bool {
-        self.is_deleting() && self.has(ORPHAN)
-    }
-
-    /// How it is to be deleted, by what it says itself.
-    pub(super) fn propagation(&self) -> Propagation {
-        if self.has(ORPHAN) {
+    fn propagation(&self) -> Propagation {
+        if self.has_finalizer(ORPHAN) {
             Propagation::Orphan
-        } else if self.has(FOREGROUND) {
+        } else if self.has_finalizer(FOREGROUND) {
             Propagation::Foreground
         } else {
             Propagation::Background
         }
     }
 
-    /// Whether it keeps the owner of this UID from going.
-    pub(super) fn blocks(&self, uid: &str) -> bool {
+    fn blocks(&self, uid: &str) -> bool {
         let mut owners = self.owner_references.iter();
         owners.any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
     }
 }
 
-/// Whether an object is being deleted, by its sidecar.
-pub(super) fn is_deleting(object: &Object) -> Result<bool, Damaged> {
-    Ok(object.sidecar()?.field(DELETING.0).is_some())
-}
-
 /// Where the owner of an object with this key is.
-pub(super) fn standing(client: &Client, view: &View, key: &str, owner: &Owner) -> Result<Standing, Unknown> {
+pub(super) fn standing(client: &Client, view: &View, key: &str, owner: &Owner) -> Result<Standing, Failure> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-    let resource = resource_of(client, group, version, &owner.kind).ok_or_else(|| Unknown::Kind {
+    let resource = resource_of(client, group, version, &owner.kind).ok_or_else(|| Failure::UnknownKind {
         api_version: owner.api_version.clone(),
         kind: owner.kind.clone(),
     })?;
@@ -189,7 +140,7 @@ impl Dependents {
     }
 
     /// The next one, with the name of its resource in the store.
-    pub(super) fn next(&mut self) -> Result<Option<(Arc<str>, Object)>, Unknown> {
+    pub(super) fn next(&mut self) -> Result<Option<(Arc<str>, Object)>, Failure> {
         loop {
             if let Some((storage, listing)) = &mut self.listing {
                 if let Some(object) = self.found.pop() {

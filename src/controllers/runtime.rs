@@ -1,0 +1,137 @@
+//! What every controller of one kind of object shares: it learns of changes from the log, and looks at what is stored.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::failure::Failure;
+use super::queue::{Done, Queue};
+use crate::api::Client;
+use crate::store::{Event, EventKind, Object, Range, Selection, View};
+
+/// Keys that one controller looks at side by side.
+const WORKERS: usize = 4;
+/// When to try again to read what could not be read.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Objects of a listing that are taken at a time.
+const RUN_MAX: usize = 256;
+
+/// A controller of the objects of one resource.
+///
+/// A look may be had at any time and any number of times. It reads the newest view, in which its own earlier writes are: there is no
+/// cache that lags behind, so nothing has to be remembered about writes that are under way. One key is never looked at by
+/// two workers.
+pub(super) trait Controller: Send + Sync + 'static {
+    /// The resource whose objects it looks at, by its name in the store.
+    fn resource(&self) -> &'static str;
+
+    /// Other resources whose changes matter.
+    fn watches(&self) -> &'static [&'static str];
+
+    /// Keys that want a look because an object of another resource changed.
+    ///
+    /// # Errors
+    /// When what is stored cannot be read.
+    fn concerned(&self, change: &Change<'_>, view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure>;
+
+    /// Looks at the object with this key, which may be gone, and does what has to be done.
+    ///
+    /// # Errors
+    /// When it could not be done; the key comes back later.
+    fn look(&self, key: &str) -> impl Future<Output = Result<Done, Failure>> + Send;
+}
+
+/// A change of an object that another one may depend on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change<'a> {
+    /// As it is; when it is gone, as it was last.
+    pub(super) object: &'a Object,
+    /// As it was before.
+    pub(super) previous: Option<&'a Object>,
+    /// Whether it is gone.
+    pub(super) is_gone: bool,
+}
+
+impl<'a> From<&'a Event> for Change<'a> {
+    fn from(event: &'a Event) -> Self {
+        Self {
+            object: &event.object,
+            previous: event.previous.as_ref(),
+            is_gone: event.kind == EventKind::Deleted,
+        }
+    }
+}
+
+/// Runs a controller until the server stops.
+pub(super) async fn run(client: Client, controller: impl Controller) {
+    let stopping = client.stopping().clone();
+    let controller = Arc::new(controller);
+    let queue: Arc<Queue<Arc<str>>> = Arc::default();
+    let mut tasks = JoinSet::new();
+    for _ in 0..WORKERS {
+        tasks.spawn(work(controller.clone(), queue.clone()));
+    }
+    for &storage in controller.watches() {
+        tasks.spawn(follow(client.clone(), controller.clone(), queue.clone(), storage));
+    }
+    tasks.spawn(follow(client, controller.clone(), queue, controller.resource()));
+    stopping.stopped().await;
+}
+
+async fn work(controller: Arc<impl Controller>, queue: Arc<Queue<Arc<str>>>) {
+    loop {
+        let key = queue.next().await;
+        let done = controller.look(&key).await.unwrap_or_else(|error| {
+            tracing::debug!(resource = controller.resource(), %key, %error, "a look is tried again");
+            Done::Again
+        });
+        queue.done(&key, done);
+    }
+}
+
+/// Follows one resource. Of the controller's own, all objects are looked at first; what others were like before follows from
+/// looking at those.
+async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Queue<Arc<str>>>, storage: &'static str) {
+    let store = client.store().clone();
+    let is_own = storage == controller.resource();
+    loop {
+        let view = store.view();
+        let revision = view.revision();
+        let mut listing = view.list(storage, Range::default(), &Selection::all());
+        drop(view);
+        while is_own {
+            match listing.next(RUN_MAX) {
+                Ok(None) => break,
+                Ok(Some(run)) => run.objects().for_each(|object| queue.add(object.key().into())),
+                Err(error) => {
+                    tracing::warn!(resource = storage, %error, "objects cannot be listed");
+                    tokio::time::sleep(AGAIN).await;
+                    break;
+                }
+            }
+        }
+        drop(listing);
+        let Ok(mut follower) = store.follow(storage, None, revision) else {
+            continue;
+        };
+        loop {
+            match follower.next() {
+                Ok(Some(event)) if is_own => queue.add(event.object.key().into()),
+                Ok(Some(event)) => match controller.concerned(&Change::from(&event), &store.view()) {
+                    Ok(keys) => keys.into_iter().for_each(|key| queue.add(key)),
+                    Err(error) => {
+                        tracing::warn!(resource = storage, key = event.object.key(), %error, "an event is skipped");
+                    }
+                },
+                Ok(None) => {
+                    follower.changed().await;
+                    tokio::task::yield_now().await;
+                }
+                // Behind the retained history: begins anew from what is stored.
+                Err(_) => break,
+            }
+        }
+    }
+}
