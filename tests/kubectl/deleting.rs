@@ -1,6 +1,9 @@
 //! Deletion as clients ask for it, nodes that are drained, and evictions that a budget forbids.
 
-use crate::tool::{Kubectl, contains};
+use std::sync::Arc;
+
+use crate::process::Server;
+use crate::tool::{Kubectl, contains, installed};
 
 fn workload(kubectl: &Kubectl) {
     kubectl.ok(&["create", "deployment", "web", "--image=web:1"]);
@@ -12,10 +15,15 @@ fn finalizers(kubectl: &Kubectl) -> String {
 
 #[test]
 fn each_cascade_leaves_its_finalizer() {
-    for (cascade, finalizer) in [("foreground", r#"["foregroundDeletion"]"#), ("orphan", r#"["orphan"]"#)] {
-        let Some(kubectl) = Kubectl::new(cascade) else { return };
+    let Some(program) = installed().into_iter().next() else {
+        return;
+    };
+    // Without the garbage collector, which would take them away again.
+    let server = Server::start(&["--ephemeral", "--controllers", "off"]).expect("it starts");
+    let server = Arc::new(server);
+    for (cascade, finalizer) in [("foreground", "foregroundDeletion"), ("orphan", "orphan")] {
+        let kubectl = Kubectl::on(Arc::clone(&server), &program, cascade.to_owned());
         workload(&kubectl);
-        // Whatever a controller does with the object: the server has said how it is to go.
         kubectl.ok(&[
             "patch",
             "deployment",
@@ -33,7 +41,7 @@ fn each_cascade_leaves_its_finalizer() {
         ]);
         assert_ne!(kubectl.field("deployment/web", ".metadata.deletionTimestamp"), "");
         assert!(
-            finalizers(&kubectl).contains(finalizer.trim_matches(['[', ']'])),
+            finalizers(&kubectl).contains(finalizer),
             "{cascade}: {}",
             finalizers(&kubectl)
         );
@@ -49,6 +57,33 @@ fn each_cascade_leaves_its_finalizer() {
             r#"{"metadata":{"finalizers":null}}"#,
         ]);
         contains(&kubectl.fails(&["get", "deployment", "web"]), &["NotFound"]);
+    }
+}
+
+#[test]
+fn what_is_owned_goes_or_stays_as_the_cascade_says() {
+    for cascade in ["background", "foreground", "orphan"] {
+        let Some(kubectl) = Kubectl::new(cascade) else { return };
+        workload(&kubectl);
+        let uid = kubectl.field("deployment/web", ".metadata.uid");
+        let owned = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: owned\n  ownerReferences:\n  \
+             - {{apiVersion: apps/v1, kind: Deployment, name: web, uid: {uid}, blockOwnerDeletion: true}}\n"
+        );
+        kubectl.ok_with(&["create", "-f", "-"], &owned);
+        // kubectl waits for the deletion's end.
+        kubectl.ok(&[
+            "delete",
+            "deployment",
+            "web",
+            &format!("--cascade={cascade}"),
+            "--timeout=60s",
+        ]);
+        if cascade == "orphan" {
+            assert_eq!(kubectl.field("cm/owned", ".metadata.ownerReferences"), "");
+        } else {
+            kubectl.ok(&["wait", "cm/owned", "--for=delete", "--timeout=60s"]);
+        }
     }
 }
 
