@@ -234,8 +234,15 @@ fn merge_lists(
     let Some(first) = from.first().or(with.first()) else {
         return Ok(from);
     };
-    if from.iter().chain(&with).any(Value::is_array) {
+    if first.is_array() {
         return Err(PatchError::NotApplicable("lists of lists are not supported".to_owned()));
+    }
+    if from.iter().chain(&with).any(|item| sort_of(item) != sort_of(first)) {
+        let lists = Value::from(vec![Value::from(from.as_slice()), Value::from(with.as_slice())]);
+        let lists = go_format::value(&lists);
+        return Err(PatchError::Internal(format!(
+            "list element types are not identical: {lists}"
+        )));
     }
     if !first.is_object() {
         let mut merged: Vec<Value> = Vec::with_capacity(from.len() + with.len());
@@ -296,6 +303,15 @@ fn merge_lists(
         }
     }
     in_order(from, &patch, &before, Some(key))
+}
+
+/// What sort of value an element of a list is: those of one list are all of one.
+fn sort_of(item: &Value) -> std::mem::Discriminant<Value> {
+    match item {
+        // What was not looked into is an object, too.
+        Value::Raw(_) => std::mem::discriminant(&Value::Object(Map::new())),
+        item => std::mem::discriminant(item),
+    }
 }
 
 /// Puts a merged list in order: what `order` names, in that order; the rest in the order of `before`; interleaved by it.
