@@ -10,6 +10,7 @@ mod generators;
 mod history;
 mod kinds;
 mod manifests;
+mod pods;
 #[path = "../process/mod.rs"]
 mod process;
 mod reading;

@@ -131,3 +131,19 @@ fn set_changes_the_template() {
     );
     assert_eq!(kubectl.field("deployment/web", ".metadata.generation"), "4");
 }
+
+#[test]
+fn a_rollout_is_paused_resumed_and_restarted() {
+    let Some(kubectl) = Kubectl::new("pause") else { return };
+    deployment(&kubectl);
+    contains(&kubectl.ok(&["rollout", "pause", "deployment/web"]), &["paused"]);
+    assert_eq!(kubectl.field("deployment/web", ".spec.paused"), "true");
+    contains(
+        &kubectl.fails(&["rollout", "restart", "deployment/web"]),
+        &["can't restart paused deployment"],
+    );
+    contains(&kubectl.ok(&["rollout", "resume", "deployment/web"]), &["resumed"]);
+    contains(&kubectl.ok(&["rollout", "restart", "deployment/web"]), &["restarted"]);
+    let annotations = kubectl.field("deployment/web", ".spec.template.metadata.annotations");
+    contains(&annotations, &["kubectl.kubernetes.io/restartedAt"]);
+}
