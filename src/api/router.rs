@@ -282,7 +282,7 @@ fn deprecation(resource: &Resource) -> Option<HeaderValue> {
     if resource.deprecation.is_empty() {
         return None;
     }
-    HeaderValue::from_str(&format!("299 - {}", super::write::quoted(&resource.deprecation))).ok()
+    HeaderValue::from_str(&format!("299 - {}", super::read::quoted(&resource.deprecation))).ok()
 }
 
 /// The verb of a request for a resource.

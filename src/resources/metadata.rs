@@ -163,12 +163,16 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
             ("name", "must not be empty"),
             ("uid", "must not be empty"),
         ] {
-            if owner[field].as_str().unwrap_or("").is_empty() {
-                errors.push(FieldError::invalid_text(
-                    format!("metadata.ownerReferences.{field}"),
-                    "",
-                    what,
-                ));
+            let told = owner[field].as_str().unwrap_or("");
+            // What has no version, or more than a group before it, names none.
+            let version = match told.split_once('/') {
+                Some((_, version)) if field == "apiVersion" && !version.contains('/') => version,
+                Some(_) if field == "apiVersion" => "",
+                _ => told,
+            };
+            if version.is_empty() {
+                let field = format!("metadata.ownerReferences.{field}");
+                errors.push(FieldError::invalid_text(field, told, what));
             }
         }
         if text(owner, "/kind") == "Event" && text(owner, "/apiVersion") == "v1" {

@@ -57,6 +57,14 @@ pub async fn list(reader: &Reader, info: &RequestInfo) -> Result<Response, Statu
     respond(reader, info, form, page, start.view.revision(), begun)
 }
 
+/// Whether the options of a list of the collection that the request is about are in order.
+///
+/// # Errors
+/// 400 and 422, as [`list`].
+pub(in crate::api) fn check_options(info: &RequestInfo) -> Result<(), Status> {
+    ListOptions::parse(&info.query, &info.resource, info.name.as_deref(), false).map(|_| ())
+}
+
 /// Answers a list, and tells the keys in the store of exactly the objects in it, in their order: for deleting a collection.
 ///
 /// # Errors

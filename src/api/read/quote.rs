@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// `text` in double quotes, with Go's escapes for what cannot be printed.
-pub(super) fn quoted(text: &str) -> String {
+pub(in crate::api) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

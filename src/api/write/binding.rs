@@ -33,6 +33,9 @@ pub(super) async fn bind(
     }
     let node = binding["target"]["name"].as_str().unwrap_or("");
     check_target(binding["target"]["kind"].as_str().unwrap_or(""), node)?;
+    if name.is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
+    }
     let resource = resources::find("", "v1", "pods").ok_or_else(Status::method_not_allowed)?;
     let target = Target {
         resource: resource.into(),

@@ -174,7 +174,10 @@ fn of_body(body: &[u8], syntax: Syntax) -> Result<Value, Status> {
         Syntax::Json => schema::decode_value(body).map(|(value, _)| value).map_err(malformed)?,
         Syntax::Yaml => std::str::from_utf8(body)
             .map_err(|error| malformed(error.to_string()))
-            .and_then(|text| serde_saphyr::from_str(text).map_err(|error| malformed(error.to_string())))?,
+            .and_then(|text| {
+                let options = serde_saphyr::options! { with_snippet: false };
+                serde_saphyr::from_str_with_options(text, options).map_err(|error| malformed(error.to_string()))
+            })?,
         Syntax::Protobuf => schema::protobuf_to_json(body).map_err(|error| malformed(error.to_string()))?,
     };
     if value.is_null() {

@@ -45,19 +45,19 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 
-use super::Api;
 use super::body::Response;
 use super::request::{RequestInfo, Verb};
 use super::status::Status;
+use super::{Api, read};
 use crate::schema::Syntax;
 use delete_options::DeleteOptions;
 use options::WriteOptions;
 use payload::PatchType;
 
+pub(super) use super::read::quoted;
 pub(super) use classes::all;
 pub(super) use clearing::run as clear_namespaces;
 pub use client::{Client, Delete};
-pub(super) use object::quoted;
 pub(super) use own_status::{add_api_service, remove_own, run as keep_own_statuses, set_condition};
 pub(super) use scale::get as get_scale;
 pub(super) use services::Services;
@@ -118,6 +118,9 @@ async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Res
 async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     if info.subresource.is_some() {
         return Err(Status::method_not_allowed());
+    }
+    if info.verb == Verb::DeleteCollection {
+        read::check_options(info)?;
     }
     let (bytes, _permit) = payload::read(api, info, body).await?;
     let (syntax, bytes) = if bytes.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::tree::{Map, Value};
 
+pub(super) use crate::api::read::quoted;
 use crate::api::status::Status;
 use crate::resources::{self, Resource};
 use crate::schema::{self, Schema};
@@ -107,11 +108,6 @@ pub(super) fn set_condition(object: &mut Value, condition: Value) {
         },
         None => object["status"]["conditions"] = vec![condition].into(),
     }
-}
-
-/// A text in double quotes, as Go's `%q` writes plain text.
-pub(in crate::api) fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
 }
 
 /// Now, unix seconds.
