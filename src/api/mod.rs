@@ -33,6 +33,7 @@ mod unstored;
 mod version;
 mod write;
 mod yaml;
+mod yaml_text;
 
 pub use stopping::{Stopper, Stopping};
 pub use write::{Client, Delete};

@@ -5,6 +5,7 @@ use http_body_util::{BodyExt as _, Limited};
 
 use super::body::{Body, Response};
 use super::status::Status;
+use super::yaml_text;
 
 /// Largest JSON body that is turned into YAML, bytes: it is held in memory whole.
 const JSON_MAX: usize = 64 * 1024 * 1024;
@@ -39,7 +40,7 @@ pub(super) async fn answer(response: Response) -> Result<Response, Status> {
 /// JSON text as YAML text, keys sorted.
 fn from_json(json: &[u8]) -> Result<String, Status> {
     let value: serde_json::Value = serde_json::from_slice(json).map_err(Status::internal)?;
-    serde_saphyr::to_string(&value).map_err(Status::internal)
+    Ok(yaml_text::write(&value))
 }
 
 #[cfg(test)]
