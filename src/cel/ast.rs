@@ -92,7 +92,6 @@ pub(super) struct Entry {
     pub(super) key: Id,
     pub(super) value: Id,
     pub(super) optional: bool,
-    pub(super) at: u32,
 }
 
 /// A macro that goes over a list or a map.

@@ -45,7 +45,7 @@ pub(super) fn check(ast: Ast, environment: &Environment, source: &str) -> Result
         ast: &ast,
         environment,
         locals: Vec::new(),
-        unifier: Unifier::default(),
+        unifier: Unifier::new(ast.nodes.len()),
         findings: Findings::default(),
     };
     checker.check(ast.root);
@@ -166,10 +166,10 @@ impl Checker<'_> {
     }
 
     fn select(&mut self, id: Id, operand: Id, field: &str, test: bool, optional: bool) -> Type {
-        // Names of types have few dots.
+        // Names of types and variables have few dots.
         if let Some(name) = self.dotted(id, 4)
             && !self.locals.iter().any(|(local, _)| name.starts_with(&**local))
-            && let Some((link @ Link::TypeName(_), found)) = self.lookup(&name)
+            && let Some((link @ (Link::TypeName(_) | Link::Variable(_)), found)) = self.lookup(&name)
         {
             self.links[id as usize] = link;
             return found;
@@ -190,6 +190,13 @@ impl Checker<'_> {
             Type::Map(pair) => pair.1.clone(),
             Type::Object(shape, name) => match shape.field(field) {
                 Some(found) => Type::of_shape(&found.shape, &format!("{name}.{field}")),
+                None => {
+                    self.tell(at, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            },
+            Type::Record(record) => match record.fields.iter().find(|(name, _)| **name == *field) {
+                Some((_, found)) => found.clone(),
                 None => {
                     self.tell(at, format!("undefined field '{field}'"));
                     Type::Error

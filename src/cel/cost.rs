@@ -271,7 +271,10 @@ impl<'a> Estimator<'a> {
         if test {
             return Self::made(target.cost);
         }
-        let costs = matches!(self.type_of(operand), Type::Map(_) | Type::Object(..) | Type::Made(_));
+        let costs = matches!(
+            self.type_of(operand),
+            Type::Map(_) | Type::Object(..) | Type::Record(_) | Type::Made(_)
+        );
         Known {
             cost: target.cost.plus(Range::of(u64::from(costs))),
             size: None,

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use super::program::Program;
 use super::shape::Shape;
-use super::types::Type;
+use super::types::{Record, Type};
+
+const VARIABLES: &str = "variables";
 
 /// The variables of an expression; the functions are the same everywhere.
 #[derive(Debug, Clone, Default)]
@@ -25,10 +28,34 @@ impl Environment {
         self
     }
 
-    /// With a variable that asks the authorizer.
-    pub fn with_authorizer(mut self, name: &str) -> Environment {
-        let authorizer = Type::Opaque("kubernetes.authorization.Authorizer");
-        self.variables.push((name.into(), authorizer));
+    /// What expressions about a request may speak of, in this order: `object`, `oldObject`, `request`, `namespaceObject`,
+    /// `authorizer`, `authorizer.requestResource`, `variables`; and `params` if there are some.
+    pub fn of_admission(params: bool) -> Environment {
+        let environment = Environment::new()
+            .with("object")
+            .with("oldObject")
+            .with_type("request", request())
+            .with_type("namespaceObject", namespace())
+            .with_type("authorizer", Type::Opaque("kubernetes.authorization.Authorizer"))
+            .with_type(
+                "authorizer.requestResource",
+                Type::Opaque("kubernetes.authorization.ResourceCheck"),
+            )
+            .with_type(VARIABLES, record("kubernetes.variables", []));
+        if params {
+            environment.with("params")
+        } else {
+            environment
+        }
+    }
+
+    /// With one more of the `variables` that later expressions may speak of: what this expression gives, if it compiled.
+    pub fn with_composed(mut self, name: &str, expression: Option<&Program>) -> Environment {
+        let gives = expression.map_or(Type::Dyn, |program| program.result().clone());
+        let variables = self.variables.iter_mut().find(|(variable, _)| **variable == *VARIABLES);
+        if let Some((_, Type::Record(record))) = variables {
+            Arc::make_mut(record).fields.push((name.into(), gives));
+        }
         self
     }
 
@@ -64,4 +91,78 @@ impl Environment {
         let first = name.split('.').next().unwrap_or("");
         self.makes_objects && (first == "Object" || name == "JSONPatch")
     }
+}
+
+fn record<const N: usize>(name: &'static str, fields: [(&str, Type); N]) -> Type {
+    Type::Record(Arc::new(Record {
+        name,
+        fields: fields.into_iter().map(|(field, of)| (field.into(), of)).collect(),
+    }))
+}
+
+/// What `request` is: an `AdmissionRequest` (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>).
+fn request() -> Type {
+    let text = || Type::String;
+    let kind = || {
+        let fields = [("group", text()), ("version", text()), ("kind", text())];
+        record("kubernetes.GroupVersionKind", fields)
+    };
+    let resource = || {
+        let fields = [("group", text()), ("version", text()), ("resource", text())];
+        record("kubernetes.GroupVersionResource", fields)
+    };
+    let user = [
+        ("username", text()),
+        ("uid", text()),
+        ("groups", Type::list(text())),
+        ("extra", Type::map(text(), Type::list(text()))),
+    ];
+    record(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind()),
+            ("resource", resource()),
+            ("subResource", text()),
+            ("requestKind", kind()),
+            ("requestResource", resource()),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", record("kubernetes.UserInfo", user)),
+            ("dryRun", Type::Bool),
+            ("options", Type::Dyn),
+        ],
+    )
+}
+
+/// What `namespaceObject` is.
+fn namespace() -> Type {
+    let text = || Type::String;
+    let metadata = [
+        ("name", text()),
+        ("generateName", text()),
+        ("namespace", text()),
+        ("labels", Type::map(text(), text())),
+        ("annotations", Type::map(text(), text())),
+        ("UID", text()),
+        // Times of objects are texts when they come from JSON.
+        ("creationTimestamp", Type::Dyn),
+        ("deletionGracePeriodSeconds", Type::Int),
+        ("deletionTimestamp", Type::Dyn),
+        ("generation", Type::Int),
+        ("resourceVersion", text()),
+        ("finalizers", Type::list(text())),
+    ];
+    record(
+        "kubernetes.Namespace",
+        [
+            ("metadata", record("kubernetes.NamespaceMetadata", metadata)),
+            (
+                "spec",
+                record("kubernetes.NamespaceSpec", [("finalizers", Type::list(text()))]),
+            ),
+            ("status", record("kubernetes.NamespaceStatus", [("phase", text())])),
+        ],
+    )
 }

@@ -150,9 +150,16 @@ impl<'a> Machine<'a> {
     }
 
     fn select(&mut self, id: Id, operand: Id, field: &str, test: bool, optional: bool) -> Outcome<'a> {
-        if let Link::TypeName(named) = &self.program.checked.links[id as usize] {
-            self.charge(1)?;
-            return Ok(Val::Type(Box::new(named.clone())));
+        match &self.program.checked.links[id as usize] {
+            Link::TypeName(named) => {
+                self.charge(1)?;
+                return Ok(Val::Type(Box::new(named.clone())));
+            }
+            Link::Variable(number) => {
+                self.charge(1)?;
+                return self.variables.get(*number).cloned().ok_or_else(|| no_attribute(field));
+            }
+            _ => {}
         }
         let operand = self.eval(operand)?;
         if !test {

@@ -21,6 +21,9 @@ mod macros;
 mod parser;
 mod program;
 pub mod rules;
+pub mod run;
+#[cfg(test)]
+mod semantics;
 mod shape;
 mod source;
 mod types;

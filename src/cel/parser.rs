@@ -483,14 +483,13 @@ impl Parser<'_> {
                 return Err(Stop);
             };
             let field_name: Arc<str> = self.text(field).into();
-            let colon = self.colon()?;
+            self.colon()?;
             let value = self.expression(PRIMARY)?;
             below.push(value);
             let entry = Entry {
                 key: value,
                 value,
                 optional,
-                at: colon,
             };
             fields.push((field_name, entry));
             if self.take(Sort::Comma).is_none() {
@@ -513,9 +512,9 @@ impl Parser<'_> {
         )
     }
 
-    fn colon(&mut self) -> Result<u32, Stop> {
-        if let Some(colon) = self.take(Sort::Colon) {
-            return Ok(colon.start);
+    fn colon(&mut self) -> Result<(), Stop> {
+        if self.take(Sort::Colon).is_some() {
+            return Ok(());
         }
         let word = self.word();
         let shown = if word.sort == Sort::End {
@@ -563,14 +562,9 @@ impl Parser<'_> {
         while self.sort() != Sort::RightBrace {
             let optional = self.take(Sort::Question).is_some();
             let key = self.expression(expected)?;
-            let at = self.colon()?;
+            self.colon()?;
             let value = self.expression(PRIMARY)?;
-            entries.push(Entry {
-                key,
-                value,
-                optional,
-                at,
-            });
+            entries.push(Entry { key, value, optional });
             below.extend([key, value]);
             if self.take(Sort::Comma).is_none() {
                 break;

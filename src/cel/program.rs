@@ -99,8 +99,18 @@ impl Program {
         matches!(self.result(), Type::Bool | Type::Dyn)
     }
 
+    /// The name of the type of the result.
+    pub fn gives(&self) -> String {
+        self.result().to_string()
+    }
+
     /// Whether the result is a text, or may be one.
     pub fn gives_text(&self) -> bool {
         matches!(self.result(), Type::String | Type::Dyn)
+    }
+
+    /// Whether the result is `null`.
+    pub fn gives_null(&self) -> bool {
+        matches!(self.result(), Type::Null)
     }
 }

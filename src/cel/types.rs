@@ -30,10 +30,19 @@ pub(super) enum Type {
     Opaque(&'static str),
     /// An object of a schema, and what messages call it.
     Object(Arc<Shape>, Arc<str>),
+    /// An object with these fields.
+    Record(Arc<Record>),
     /// An object that is made by its name, with whatever fields.
     Made(Arc<str>),
     /// A type that is not known yet: a variable of the checker, or of a declaration.
     Open(u32),
+}
+
+/// What messages call an object, and its fields.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) name: &'static str,
+    pub(super) fields: Vec<(Box<str>, Type)>,
 }
 
 /// Heaviest type, in types within it. Of what grows beyond (`{a: a}` in `{b: b}` in …) nothing is known.
@@ -52,7 +61,8 @@ impl Type {
         Type::Optional(Arc::new(value)).bounded()
     }
 
-    fn bounded(self) -> Type {
+    /// The type, or `dyn` if it is too heavy.
+    pub(super) fn bounded(self) -> Type {
         let mut left = WEIGHT_MAX;
         if self.within(&mut left) { self } else { Type::Dyn }
     }
@@ -119,6 +129,7 @@ impl PartialEq for Type {
             (Type::Map(one), Type::Map(other)) => one == other,
             (Type::Opaque(one), Type::Opaque(other)) => one == other,
             (Type::Object(one, _), Type::Object(other, _)) => Arc::ptr_eq(one, other),
+            (Type::Record(one), Type::Record(other)) => one.name == other.name,
             (Type::Made(one), Type::Made(other)) => one == other,
             (Type::Open(one), Type::Open(other)) => one == other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
@@ -146,6 +157,7 @@ impl fmt::Display for Type {
             Type::Optional(value) => write!(f, "optional_type({value})"),
             Type::Opaque(name) => f.write_str(name),
             Type::Object(_, name) | Type::Made(name) => f.write_str(name),
+            Type::Record(record) => f.write_str(record.name),
         }
     }
 }

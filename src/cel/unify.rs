@@ -1,9 +1,12 @@
 //! Which types fit which: open types are given what they have to be.
 
+use std::sync::Arc;
+
 use super::types::Type;
 
-/// Most steps of comparing and replacing for one expression. An honest one takes thousands.
-const STEPS_MAX: u32 = 2_000_000;
+/// Most steps of comparing and replacing: so many for any expression, and more for each of its parts. Honest ones take a few a part.
+const STEPS_MAX: u32 = 200_000;
+const STEPS_PER_PART_MAX: u32 = 64;
 /// How far open types that stand for open types are followed.
 const DEPTH_MAX: u32 = 300;
 
@@ -14,12 +17,22 @@ pub(super) struct Unifier {
     /// What was changed, to take it back.
     trail: Vec<(u32, Option<Type>)>,
     steps: u32,
+    steps_max: u32,
 }
 
 impl Unifier {
+    /// For an expression of so many parts.
+    pub(super) fn new(parts: usize) -> Unifier {
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX);
+        Unifier {
+            steps_max: STEPS_MAX.saturating_add(parts.saturating_mul(STEPS_PER_PART_MAX)),
+            ..Unifier::default()
+        }
+    }
+
     /// Whether comparing types went on for too long; answers are no longer worth anything then.
     pub(super) fn exhausted(&self) -> bool {
-        self.steps > STEPS_MAX
+        self.steps > self.steps_max
     }
 
     fn step(&mut self) -> bool {
@@ -85,6 +98,7 @@ impl Unifier {
                     | Type::Opaque(_)
                     | Type::Optional(_)
                     | Type::Object(..)
+                    | Type::Record(_)
                     | Type::Made(_)
                     | Type::Duration
                     | Type::Timestamp
@@ -150,7 +164,7 @@ impl Unifier {
 
     /// The type with all that is known put in. What stays open is `dyn` if `closed`.
     pub(super) fn known(&mut self, of: &Type, closed: bool) -> Type {
-        self.known_at(of, closed, 0)
+        self.known_at(of, closed, 0).bounded()
     }
 
     fn known_at(&mut self, of: &Type, closed: bool, depth: u32) -> Type {
@@ -173,12 +187,12 @@ impl Unifier {
                     .into_iter();
                 let mut next = || parameters.next().unwrap_or(Type::Dyn);
                 match of {
-                    Type::Type(_) => Type::Type(std::sync::Arc::new(next())),
-                    Type::List(_) => Type::list(next()),
-                    Type::Optional(_) => Type::optional(next()),
+                    Type::Type(_) => Type::Type(Arc::new(next())),
+                    Type::List(_) => Type::List(Arc::new(next())),
+                    Type::Optional(_) => Type::Optional(Arc::new(next())),
                     _ => {
                         let keys = next();
-                        Type::map(keys, next())
+                        Type::Map(Arc::new((keys, next())))
                     }
                 }
             }

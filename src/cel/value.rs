@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::authorizer::Authorization;
 use super::functions::formats::Format;
 use super::functions::quantity::Amount;
 use super::functions::semver::Version;
+use super::functions::times::{self, Instant};
 use super::functions::url::Url;
 use super::lazy::Lazy;
 use super::shape::{ListSort, Shape, ShapeKind};
@@ -51,7 +50,7 @@ pub(super) enum Val<'a> {
     Bytes(Arc<[u8]>),
     /// In nanoseconds.
     Duration(i64),
-    Timestamp(Timestamp),
+    Timestamp(Instant),
     List(List<'a>),
     Map(Map<'a>),
     Optional(Option<Arc<Val<'a>>>),
@@ -291,18 +290,15 @@ fn shaped<'a>(value: &'a tree::Value, shape: &'a Shape) -> Outcome<'a> {
             "byte formatted string",
             super::functions::formats::base64_bytes(base64).map(|it| Val::Bytes(it.into())),
         ),
-        (ShapeKind::Duration, tree::Value::String(duration)) => text(
-            "duration",
-            super::functions::times::format_duration(duration).map(Val::Duration),
-        ),
-        (ShapeKind::Date, tree::Value::String(date)) => text(
-            "date formatted string",
-            super::functions::times::date(date).map(Val::Timestamp),
-        ),
-        (ShapeKind::DateTime, tree::Value::String(time)) => text(
-            "date-time formatted string",
-            super::functions::times::date_time(time).map(Val::Timestamp),
-        ),
+        (ShapeKind::Duration, tree::Value::String(duration)) => {
+            text("duration", times::format_duration(duration).map(Val::Duration))
+        }
+        (ShapeKind::Date, tree::Value::String(date)) => {
+            text("date formatted string", times::date(date).map(Val::Timestamp))
+        }
+        (ShapeKind::DateTime, tree::Value::String(time)) => {
+            text("date-time formatted string", times::date_time(time).map(Val::Timestamp))
+        }
         (ShapeKind::List { .. }, tree::Value::Array(list)) => Ok(Val::List(List::Tree {
             items: list.as_slice(),
             shape: Some(shape),

@@ -1,13 +1,15 @@
-//! The group `admissionregistration.k8s.io`: webhooks and policies. CEL expressions are only looked at for being there.
+//! The group `admissionregistration.k8s.io`: webhooks and policies.
 
 use std::collections::HashSet;
 
 use super::FieldError;
+use super::admission_expressions::{self as expressions, Gives};
 use super::kind::{Kind, METADATA};
 use super::lookup::text;
 use super::names::{dns_1035_label, path_segment, qualified_name, subdomain};
 use super::row::Row;
 use super::validate::{At, label_selector};
+use crate::cel::Environment;
 use crate::tree::Value;
 
 pub(super) const KINDS: &[Kind] = &[
@@ -15,9 +17,9 @@ pub(super) const KINDS: &[Kind] = &[
         .cells(|row| policies(row, "/spec/mutations"))
         .validate(|policy, errors| {
             let spec = At::root(policy).get("spec");
-            check_policy(&spec, errors);
+            let environment = check_policy(&spec, errors).with_objects();
             for mutation in spec.get("mutations").items() {
-                check_mutation(&mutation, errors);
+                check_mutation(&mutation, &environment, errors);
             }
         }),
     Kind::new("mutatingadmissionpolicybindings.admissionregistration.k8s.io")
@@ -119,7 +121,7 @@ fn check_webhooks(configuration: &Value, errors: &mut Vec<FieldError>) {
         for rule in hook.get("rules").items() {
             check_rule(&rule, errors);
         }
-        check_conditions(&hook.get("matchConditions"), errors);
+        check_conditions(&hook.get("matchConditions"), &Environment::of_admission(false), errors);
     }
 }
 
@@ -267,7 +269,7 @@ fn check_resources(resources: &At<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_conditions(conditions: &At<'_>, errors: &mut Vec<FieldError>) {
+fn check_conditions(conditions: &At<'_>, environment: &Environment, errors: &mut Vec<FieldError>) {
     let count = conditions.items().count();
     if count > CONDITIONS_MAX {
         errors.push(FieldError::too_many(&conditions.field, count, CONDITIONS_MAX));
@@ -278,6 +280,7 @@ fn check_conditions(conditions: &At<'_>, errors: &mut Vec<FieldError>) {
         if expression.text().trim().is_empty() {
             errors.push(expression.required(""));
         }
+        expressions::check(&expression, environment, Gives::Bool, errors);
         if name.is_empty() {
             errors.push(name.required(""));
             continue;
@@ -290,7 +293,7 @@ fn check_conditions(conditions: &At<'_>, errors: &mut Vec<FieldError>) {
 }
 
 /// What policies of both kinds have.
-fn check_policy(spec: &At<'_>, errors: &mut Vec<FieldError>) {
+fn check_policy(spec: &At<'_>, errors: &mut Vec<FieldError>) -> Environment {
     let kind = spec.get("paramKind");
     if kind.present() {
         check_parameter_kind(&kind, errors);
@@ -304,7 +307,8 @@ fn check_policy(spec: &At<'_>, errors: &mut Vec<FieldError>) {
     } else {
         errors.push(matches.required(""));
     }
-    check_conditions(&spec.get("matchConditions"), errors);
+    let asked = Environment::of_admission(kind.present());
+    check_conditions(&spec.get("matchConditions"), &asked, errors);
     for variable in spec.get("variables").items() {
         let (name, expression) = (variable.get("name"), variable.get("expression"));
         if name.text().trim().is_empty() {
@@ -316,6 +320,7 @@ fn check_policy(spec: &At<'_>, errors: &mut Vec<FieldError>) {
             errors.push(expression.required("expression is not specified"));
         }
     }
+    expressions::of_policy(spec, errors)
 }
 
 fn check_parameter_kind(parameters: &At<'_>, errors: &mut Vec<FieldError>) {
@@ -406,7 +411,7 @@ fn check_validating_policy(policy: &Value, errors: &mut Vec<FieldError>) {
     const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
     let root = At::root(policy);
     let spec = root.get("spec");
-    check_policy(&spec, errors);
+    let environment = check_policy(&spec, errors);
     let (validations, annotations) = (spec.get("validations"), spec.get("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         errors.extend([validations.required(NOTHING), annotations.required(NOTHING)]);
@@ -417,9 +422,11 @@ fn check_validating_policy(policy: &Value, errors: &mut Vec<FieldError>) {
         if expression.text().trim().is_empty() {
             errors.push(expression.required("expression is not specified"));
         }
+        expressions::check(&expression, &environment, Gives::Bool, errors);
         if !made.is_empty() && made.text().trim().is_empty() {
             errors.push(made.invalid("must be non-empty if specified"));
         }
+        expressions::check(&made, &environment, Gives::Text, errors);
         if !message.is_empty() && message.text().trim().is_empty() {
             errors.push(message.invalid("message must be non-empty if specified"));
         } else if message.text().trim().contains(['\n', '\r']) {
@@ -444,6 +451,8 @@ fn check_validating_policy(policy: &Value, errors: &mut Vec<FieldError>) {
         } else if len > ANNOTATION_LEN_MAX {
             let detail = format!("must not exceed {ANNOTATION_LEN_MAX} bytes in length");
             errors.push(expression.required(&detail));
+        } else {
+            expressions::check(&expression, &environment, Gives::TextOrNull, errors);
         }
         if !keys.insert(key.text()) {
             errors.push(key.duplicate());
@@ -452,7 +461,7 @@ fn check_validating_policy(policy: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// A change by a configuration that is applied, or by a JSON patch.
-fn check_mutation(mutation: &At<'_>, errors: &mut Vec<FieldError>) {
+fn check_mutation(mutation: &At<'_>, environment: &Environment, errors: &mut Vec<FieldError>) {
     const TYPES: &[&str] = &["ApplyConfiguration", "JSONPatch"];
     let kind = mutation.get("patchType");
     let (apply, patch) = (mutation.get("applyConfiguration"), mutation.get("jsonPatch"));
@@ -466,6 +475,13 @@ fn check_mutation(mutation: &At<'_>, errors: &mut Vec<FieldError>) {
         errors.push(own.required(&format!("must be specified when patchType is {}", kind.text())));
     } else if own.get("expression").text().trim().is_empty() {
         errors.push(own.get("expression").required("expression is not specified"));
+    } else {
+        let gives = if kind.text() == "JSONPatch" {
+            Gives::Patch
+        } else {
+            Gives::Object
+        };
+        expressions::check(&own.get("expression"), environment, gives, errors);
     }
     if other.present() {
         errors.push(other.invalid(format_args!("must not be specified when patchType is {}", kind.text())));

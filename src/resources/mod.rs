@@ -5,6 +5,7 @@
 //! A kind is a declaration: facts are tables in `facts/*.tsv`; what must be computed is in one file a group.
 
 mod admission;
+mod admission_expressions;
 pub mod allocation;
 mod apps;
 mod archiver;

@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
             [Val::Double(number)] if number.abs() < 9_223_372_036_854_775_808.0 => Ok(Val::Int(*number as i64)),
             [Val::Double(_)] => Err(overflow()),
             [Val::String(text)] => text.parse().map(Val::Int).map_err(|_| impossible("string", "int")),
-            [Val::Timestamp(time)] => Ok(Val::Int(time.as_second())),
+            [Val::Timestamp(time)] => Ok(Val::Int(time.seconds())),
             [Val::Duration(nanos)] => Ok(Val::Int(*nanos)),
             _ => return None,
         })

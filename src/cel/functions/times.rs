@@ -8,6 +8,50 @@ use super::super::value::{Failure, Outcome, Val};
 use super::{Price, Row};
 
 const NANOS: i64 = 1_000_000_000;
+/// The years 1 to 9999, in seconds from 1970 on. (`jiff`'s own points in time end a day earlier.)
+const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) struct Instant {
+    /// From 1970 on, in UTC.
+    seconds: i64,
+    nanos: u32,
+}
+
+impl Instant {
+    fn new(seconds: i64, nanos: u32) -> Option<Instant> {
+        SECONDS.contains(&seconds).then_some(Instant { seconds, nanos })
+    }
+
+    pub(super) fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    fn total_nanos(self) -> i128 {
+        i128::from(self.seconds) * i128::from(NANOS) + i128::from(self.nanos)
+    }
+
+    /// What calendar and clock show in a time zone.
+    fn shown(self, zone: &TimeZone) -> Option<DateTime> {
+        // Beyond what zones know, their first and last rules hold.
+        let known = Timestamp::from_second(self.seconds).unwrap_or(if self.seconds < 0 {
+            Timestamp::MIN
+        } else {
+            Timestamp::MAX
+        });
+        let offset = i64::from(zone.to_offset(known).seconds());
+        EPOCH
+            .checked_add(SignedDuration::new(self.seconds + offset, self.nanos as i32))
+            .ok()
+    }
+}
+
+fn instant(shown: DateTime, offset_s: i64) -> Option<Instant> {
+    let since = shown.duration_since(EPOCH);
+    Instant::new(since.as_secs() - offset_s, shown.subsec_nanosecond() as u32)
+}
 
 pub(super) const ROWS: &[Row] = &[
     ("timestamp", false, Price::One, |_, args| {
@@ -16,11 +60,7 @@ pub(super) const ROWS: &[Row] = &[
             [Val::String(text)] => rfc_3339(text)
                 .map(Val::Timestamp)
                 .ok_or_else(|| Failure::told("type conversion error from 'string' to 'google.protobuf.Timestamp'")),
-            [Val::Int(seconds)] => Timestamp::from_second(*seconds)
-                .ok()
-                .filter(|time| in_range(*time))
-                .map(Val::Timestamp)
-                .ok_or_else(time_overflow),
+            [Val::Int(seconds)] => Instant::new(*seconds, 0).map(Val::Timestamp).ok_or_else(time_overflow),
             _ => return None,
         })
     }),
@@ -73,11 +113,6 @@ fn duration_overflow() -> Failure {
     Failure::told("duration overflow")
 }
 
-/// Times are of the years 1 to 9999.
-fn in_range(time: Timestamp) -> bool {
-    (-62_135_596_800..=253_402_300_799).contains(&time.as_second())
-}
-
 /// How many whole units a duration has.
 fn whole<'a>(args: &[Val<'a>], unit: i64) -> Option<Outcome<'a>> {
     match args {
@@ -94,7 +129,10 @@ fn part<'a>(args: &[Val<'a>], of: impl Fn(DateTime) -> i64) -> Option<Outcome<'a
         _ => return None,
     };
     Some(match zone {
-        Some(zone) => Ok(Val::Int(of(zone.to_datetime(time)))),
+        Some(zone) => time
+            .shown(&zone)
+            .map(|shown| Val::Int(of(shown)))
+            .ok_or_else(time_overflow),
         None => {
             let name = args.get(1).map(Val::shown).unwrap_or_default();
             Err(Failure::told(format!("unknown time zone {name}")))
@@ -146,56 +184,82 @@ pub(super) fn subtract<'a>(args: &[Val<'a>]) -> Option<Outcome<'a>> {
             .ok_or_else(duration_overflow)
             .and_then(|nanos| moved(*time, nanos)),
         [Val::Timestamp(one), Val::Timestamp(other)] => {
-            let nanos = one.as_nanosecond() - other.as_nanosecond();
+            let nanos = one.total_nanos() - other.total_nanos();
             i64::try_from(nanos).map(Val::Duration).map_err(|_| duration_overflow())
         }
         _ => return None,
     })
 }
 
-fn moved<'a>(time: Timestamp, nanos: i64) -> Outcome<'a> {
-    let moved = time.checked_add(SignedDuration::from_nanos(nanos)).ok();
-    moved
-        .filter(|time| in_range(*time))
+fn moved<'a>(time: Instant, nanos: i64) -> Outcome<'a> {
+    let total = time.total_nanos() + i128::from(nanos);
+    let unit = i128::from(NANOS);
+    let seconds = i64::try_from(total.div_euclid(unit)).ok();
+    seconds
+        .and_then(|seconds| Instant::new(seconds, total.rem_euclid(unit) as u32))
         .map(Val::Timestamp)
         .ok_or_else(time_overflow)
 }
 
 /// A time as RFC 3339 writes it.
-pub(in super::super) fn rfc_3339(text: &str) -> Option<Timestamp> {
+pub(in super::super) fn rfc_3339(text: &str) -> Option<Instant> {
+    let digits = |range: std::ops::Range<usize>| -> Option<i16> {
+        let digits = text.get(range)?;
+        digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| digits.parse().ok())
+            .flatten()
+    };
     let bytes = text.as_bytes();
-    let digits = |range: std::ops::Range<usize>| bytes.get(range).is_some_and(|it| it.iter().all(u8::is_ascii_digit));
     let signs = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
-    let formed = digits(0..4)
-        && digits(5..7)
-        && digits(8..10)
-        && digits(11..13)
-        && digits(14..16)
-        && digits(17..19)
-        && signs.iter().all(|(at, sign)| bytes.get(*at) == Some(sign))
-        && matches!(bytes.get(10), Some(b'T' | b't'));
-    if !formed {
+    if !signs.iter().all(|(at, sign)| bytes.get(*at) == Some(sign)) || !matches!(bytes.get(10), Some(b'T' | b't')) {
         return None;
     }
-    text.parse().ok().filter(|time| in_range(*time))
+    let small = |range| digits(range).and_then(|number| i8::try_from(number).ok());
+    let (mut rest, mut nanos) = (text.get(19..)?, 0);
+    if let Some(fraction) = rest.strip_prefix('.') {
+        let len = fraction.bytes().take_while(u8::is_ascii_digit).count();
+        let kept = fraction.get(..len.min(9)).filter(|kept| !kept.is_empty())?;
+        nanos = format!("{kept:0<9}").parse().ok()?;
+        rest = &fraction[len..];
+    }
+    let offset_s = match rest.as_bytes() {
+        [b'Z' | b'z'] => 0,
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] if [h1, h2, m1, m2].iter().all(|it| it.is_ascii_digit()) => {
+            let number = |tens: &u8, ones: &u8| i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
+            let (hours, minutes) = (number(h1, h2), number(m1, m2));
+            if hours > 24 || minutes > 60 {
+                return None;
+            }
+            (hours * 3600 + minutes * 60) * if *sign == b'-' { -1 } else { 1 }
+        }
+        _ => return None,
+    };
+    let shown = DateTime::new(
+        digits(0..4)?,
+        small(5..7)?,
+        small(8..10)?,
+        small(11..13)?,
+        small(14..16)?,
+        small(17..19)?,
+        nanos,
+    );
+    instant(shown.ok()?, offset_s)
 }
 
-/// A time of the format `date-time`: RFC 3339, with some freedom.
-pub(in super::super) fn date_time(text: &str) -> Option<Timestamp> {
-    if let Some(time) = rfc_3339(text) {
-        return Some(time);
-    }
-    let time: DateTime = text.parse().ok()?;
-    TimeZone::UTC.to_timestamp(time).ok().filter(|time| in_range(*time))
+/// A time of the format `date-time`: RFC 3339, or the same without a time zone.
+pub(in super::super) fn date_time(text: &str) -> Option<Instant> {
+    rfc_3339(text).or_else(|| rfc_3339(&format!("{text}Z")))
 }
 
 /// A day of the format `date`; its beginning in UTC.
-pub(in super::super) fn date(text: &str) -> Option<Timestamp> {
+pub(in super::super) fn date(text: &str) -> Option<Instant> {
     if text.len() != 10 {
         return None;
     }
     let date: Date = text.parse().ok()?;
-    TimeZone::UTC.to_timestamp(date.at(0, 0, 0, 0)).ok()
+    instant(date.at(0, 0, 0, 0), 0)
 }
 
 /// A duration of the format `duration`: as Go writes them, or in days and weeks.
@@ -270,9 +334,26 @@ pub(in super::super) fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// A time as `string()` writes it.
-pub(super) fn time_text(time: Timestamp) -> String {
-    time.to_string()
+/// A time as `string()` writes it: RFC 3339 in UTC, with as much of a fraction as there is.
+pub(super) fn time_text(time: Instant) -> String {
+    let Some(shown) = time.shown(&TimeZone::UTC) else {
+        return String::new();
+    };
+    let fraction = if time.nanos == 0 {
+        String::new()
+    } else {
+        let digits = format!("{:09}", time.nanos);
+        format!(".{}", digits.trim_end_matches('0'))
+    };
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{fraction}Z",
+        shown.year(),
+        shown.month(),
+        shown.day(),
+        shown.hour(),
+        shown.minute(),
+        shown.second()
+    )
 }
 
 /// A duration as `string()` writes it: in seconds.

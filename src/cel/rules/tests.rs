@@ -1,3 +1,5 @@
+//! Rules over objects, and what definitions are refused for.
+
 use super::{Broken, Reason, Rules, check_form, check_rules};
 use crate::tree::{Value, json};
 
