@@ -1,8 +1,9 @@
 //! flatkube: a Kubernetes API server in one binary, served from a zero-copy storage engine.
 //!
-//! Who may call whom, top to bottom only: [`cli`] → [`controllers`] → [`api`] → `admission`, [`auth`] → [`patch`], [`resources`] →
+//! Who may call whom, top to bottom only: [`cli`] → [`controllers`] → [`api`] → [`admission`], [`auth`] → [`patch`], [`resources`] →
 //! [`schema`] → [`cel`] → [`tree`], [`scalars`], [`store`], `re2` → [`flatkube_format`].
 
+pub mod admission;
 pub mod api;
 pub mod auth;
 pub mod cel;

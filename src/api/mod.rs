@@ -53,6 +53,8 @@ pub struct Api {
     custom: Arc<Registry>,
     /// Addresses and ports of Services.
     services: write::Services,
+    /// Policies that judge writes.
+    policies: crate::admission::Policies,
     anonymous: Arc<User>,
     metrics: metrics::Metrics,
     fairness: Arc<fairness::Fairness>,
@@ -76,6 +78,7 @@ impl Api {
         let metrics = metrics::Metrics::new();
         Ok(Self {
             custom: Arc::default(),
+            policies: crate::admission::Policies::default(),
             services: write::Services::open(&reader.store)?,
             fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),
             anonymous: Arc::new(User::anonymous()),

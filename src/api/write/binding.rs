@@ -44,6 +44,7 @@ pub(super) async fn bind(
         name: name.clone(),
         manager: None,
         own: true,
+        user: None,
     };
     let refused = |why: String| Status::conflict("", "pods/binding", &name, &why);
     let edit = |old: &Value| {

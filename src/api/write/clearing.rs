@@ -173,6 +173,7 @@ async fn change(
         name: namespace.to_owned(),
         manager: Some(Manager::named(MANAGER, resource.into(), subresource)),
         own: false,
+        user: None,
     };
     let edit = |old: &Value| {
         // One that was made anew meanwhile is none of this routine's business.

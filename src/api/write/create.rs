@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
+use super::policies::{self, Judged};
 use super::{classes, namespaces, object, pods, reply};
 use crate::api::Api;
 use crate::api::body::Response;
@@ -118,6 +119,15 @@ pub(super) async fn insert(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
+        let judged = Judged {
+            resource,
+            subresource: info.subresource_name(),
+            namespace: info.namespace.as_deref(),
+            name: &name,
+            user: &info.user,
+            dry_run: options.dry_run,
+        };
+        let objected = policies::judge(api, &view, &judged, Some(&object), None)?;
         api.services
             .allocate(shape, &mut object, None, options.dry_run)
             .map_err(|refusal| commit::refused(resource, &name, refusal))?;
@@ -141,13 +151,13 @@ pub(super) async fn insert(
                 Some(_) if attempts > 0 => continue,
                 Some(present) => return Err(taken(Some(&present))),
             }
-            warnings.extend(told);
+            warnings.extend(told.into_iter().chain(objected));
             return reply::tree(info, StatusCode::CREATED, object, &warnings);
         }
         let prepared = commit::encode(shape, &object)?;
         match commit::commit(api, shape, &key, Precondition::Absent, Change::Put(prepared)).await {
             Ok(written) => {
-                warnings.extend(told);
+                warnings.extend(told.into_iter().chain(objected));
                 return reply::stored(info, StatusCode::CREATED, &written.object, &warnings);
             }
             Err(refused) => {

@@ -253,6 +253,7 @@ async fn take(api: &Api, info: &RequestInfo, budget: String, dry_run: bool) -> R
         name: budget,
         manager: Some(Manager::named("kube-apiserver", resource.into(), "status")),
         own: false,
+        user: None,
     };
     let edit = |old: &Value| {
         Ok(Edited {

@@ -6,6 +6,7 @@
 //! | `create`, `update`, `apply`, `delete`, `collection` | the verbs |
 //! | `scale`, `binding`, `eviction`, `token`, `reviews` | paths whose body is not the object itself |
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
+//! | `policies` | what policies say |
 //! | `preconditions` | which object, at which revision, a write demands |
 //! | `clearing`, `remains`, `own_status` | what the server does by itself |
 //! | `client` | writes of the program's own parts |
@@ -30,6 +31,7 @@ mod options;
 mod own_status;
 mod payload;
 mod pods;
+mod policies;
 mod preconditions;
 mod remains;
 mod reply;

@@ -1,7 +1,10 @@
 //! The object that a write is about.
 
+use std::sync::Arc;
+
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
+use crate::auth::User;
 use crate::resources::{Context, ResourceRef};
 
 use super::manager::Manager;
@@ -18,6 +21,8 @@ pub(super) struct Target {
     pub manager: Option<Manager>,
     /// The change is the server's own (a binding): it is written as it is, without what strategies do to clients' changes.
     pub own: bool,
+    /// Who asks; the server itself is judged by no policy.
+    pub user: Option<Arc<User>>,
 }
 
 impl Target {
@@ -30,6 +35,7 @@ impl Target {
             name: info.name.clone().unwrap_or_default(),
             manager: Some(Manager::of(info)),
             own: false,
+            user: Some(info.user.clone()),
         }
     }
 
@@ -46,6 +52,7 @@ impl Target {
             name: name.to_owned(),
             manager: None,
             own: false,
+            user: None,
         }
     }
 

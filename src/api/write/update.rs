@@ -10,6 +10,7 @@ use http::StatusCode;
 use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
+use super::policies::{self, Judged};
 use super::preconditions::{check_uid, check_versioned};
 use super::target::Target;
 use super::{classes, create, object, reply};
@@ -222,6 +223,18 @@ pub(super) async fn change(
                 })
                 .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
             warnings.extend(told);
+        }
+        if let Some(user) = &target.user {
+            let judged = Judged {
+                resource,
+                subresource: target.subresource.unwrap_or(""),
+                namespace: target.namespace.as_deref(),
+                name: &target.name,
+                user,
+                dry_run,
+            };
+            let view = api.reader.store.view();
+            warnings.extend(policies::judge(api, &view, &judged, Some(&new), Some(&old))?);
         }
         api.services
             .allocate(shape, &mut new, Some(&old), dry_run)
