@@ -59,6 +59,9 @@ pub struct Limits {
     pub answers: usize,
     /// Watches.
     pub watches: usize,
+    /// Connections to backends (kubelets, Pods, other API servers) at a time, those for `system:masters` included; others have
+    /// three quarters of them. The server makes fewer where the process may not have so many descriptors.
+    pub backends: usize,
 }
 
 impl Default for Limits {
@@ -80,6 +83,7 @@ impl Default for Limits {
             large_bodies: 128,
             answers: 1024,
             watches: 32_768,
+            backends: 16_384,
         }
     }
 }

@@ -91,6 +91,15 @@ impl Api {
         })
     }
 
+    /// How kubelets and the like are reached.
+    ///
+    /// # Errors
+    /// 503 where there is no such way.
+    fn backends(&self) -> Result<&proxy::Backends, status::Status> {
+        let backends = self.backends.as_ref();
+        backends.ok_or_else(|| status::Status::service_unavailable("backends are out of reach"))
+    }
+
     /// Whether the store takes writes.
     fn store_is_open(&self) -> bool {
         !self.reader.stopping.is_stopping()

@@ -124,8 +124,10 @@ impl Server {
                 path: data_dir.clone(),
                 reason: error.to_string(),
             })?;
+        let (connections, backends) = connections_max(raise_descriptor_limit(), limits.backends);
         let limits = Limits {
-            connections: limits.connections.min(connections_max(raise_descriptor_limit())),
+            connections: limits.connections.min(connections),
+            backends: limits.backends.min(backends),
             ..limits
         };
         // The addresses first: a port that is taken is told before anything is made.
@@ -150,7 +152,7 @@ impl Server {
         bootstrap::tell_authorities(&store, &pki).await?;
 
         let (continue_key, kubeconfig) = (pki.continue_key, pki.kubeconfig.clone());
-        let backends = Backends::open(pki, &kubelets).map_err(|(path, reason)| StartError::File {
+        let backends = Backends::open(pki, &kubelets, limits.backends).map_err(|(path, reason)| StartError::File {
             what: "cannot use",
             path,
             reason,
@@ -285,12 +287,15 @@ fn raise_descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Connections that fit into so many descriptors. Without it, a flood of them would leave none for the store's files, and
-/// nothing could be written.
-fn connections_max(descriptors: Option<u64>) -> usize {
+/// Connections of clients and to backends that fit into so many descriptors: of what the server does not need itself, a quarter
+/// at most is for backends. Without it, a flood of them would leave none for the store's files, and nothing could be
+/// written.
+fn connections_max(descriptors: Option<u64>, backends: usize) -> (usize, usize) {
     let own = |descriptors: u64| (descriptors / 4).clamp(32, 512);
     let left = descriptors.map_or(u64::MAX, |descriptors| descriptors.saturating_sub(own(descriptors)));
-    usize::try_from(left).unwrap_or(usize::MAX).max(1)
+    let left = usize::try_from(left).unwrap_or(usize::MAX);
+    let backends = backends.min(left / 4).max(1);
+    ((left - left.min(backends)).max(1), backends)
 }
 
 async fn upkeep(api: Arc<Api>) {
@@ -328,5 +333,24 @@ impl From<PkiError> for StartError {
             path: error.path,
             reason: error.reason,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connections_max;
+
+    #[test]
+    fn descriptors_are_enough_for_clients_backends_and_the_stores_files() {
+        for descriptors in [64, 256, 1024, 4096, 1 << 20] {
+            let (connections, backends) = connections_max(Some(descriptors), 16_384);
+            let left = descriptors as usize - connections - backends;
+            assert!(left >= 32, "{left} of {descriptors}");
+            assert!(
+                connections > backends && backends > 0,
+                "{connections} and {backends} of {descriptors}"
+            );
+        }
+        assert_eq!(connections_max(None, 16_384).1, 16_384);
     }
 }

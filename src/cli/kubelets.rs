@@ -41,7 +41,6 @@ pub(super) struct Kubelets {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "PascalCase")]
-#[expect(clippy::enum_variant_names, reason = "Kubernetes' names")]
 enum AddressType {
     #[value(name = "InternalIP")]
     InternalIp,

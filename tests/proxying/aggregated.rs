@@ -219,6 +219,7 @@ async fn an_aggregated_api_is_found_asked_with_the_callers_name_and_missed_when_
 
     // Asked with the caller's name, whatever the caller says of himself, and without his token.
     let claims = [
+        ("connection", "x-remote-user, x-remote-group"),
         ("x-remote-user", "root"),
         ("x-remote-group", "system:masters"),
         ("x-remote-extra-a", "b"),

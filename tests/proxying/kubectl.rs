@@ -123,6 +123,53 @@ fn session(program: &Path, started: &Started) {
     let (out, _) = ok(program, started, &["attach", "-i", "p"], "again");
     assert!(out.contains("again") && out.contains("bye\n"), "{name}: {out}");
     forwarded(program, started);
+    terminal(program, started);
+}
+
+/// With a terminal: what is typed comes back, and the terminal's size is told.
+fn terminal(program: &Path, started: &Started) {
+    let kubeconfig = started.server.kubeconfig.display();
+    let line = format!(
+        "stty rows 33 cols 99; {} --kubeconfig {kubeconfig} exec -it p -- cat",
+        program.display()
+    );
+    let mut child = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("HOME", started.dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("script starts");
+    let mut input = child.stdin.take().expect("piped");
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("resized to") {
+        line.clear();
+        assert!(
+            output.read_line(&mut line).expect("text") > 0,
+            "{}: no size was told",
+            program.display()
+        );
+    }
+    assert!(
+        line.contains("\"Width\":99,\"Height\":33"),
+        "{}: {line}",
+        program.display()
+    );
+    input.write_all(b"typed\x04").expect("written");
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("text");
+    assert!(
+        rest.contains("typed") && rest.contains("bye"),
+        "{}: {rest}",
+        program.display()
+    );
+    assert!(
+        child.wait().expect("it ends").success(),
+        "{}: {rest}",
+        program.display()
+    );
 }
 
 /// Two connections through one port-forward.

@@ -167,6 +167,27 @@ async fn what_goes_wrong_with_a_session_is_told_in_it_and_before_it_by_a_status(
     assert_eq!((answer.code, answer.message()), (500, refused));
 }
 
+/// Through the proxy of a node: WebSocket as it is; and nothing but SPDY and WebSocket where sessions are.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_goes_through_a_proxy_and_sessions_take_no_other() {
+    let (started, kubelet) = with_pod(&[]).await;
+    let path = "/api/v1/nodes/n/proxy/exec/default/p/main?output=1&input=1";
+    let (head, mut socket) = raw(&started, &handshake(path, "v4.channel.k8s.io")).await;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    assert_eq!(heard(&mut socket).await, (2, vec![1]));
+    socket.write_all(&message(b"\0through")).await.unwrap();
+    assert_eq!(heard(&mut socket).await, (2, b"\x01through".to_vec()));
+    let seen = kubelet.last();
+    assert_eq!(seen.target, "/exec/default/p/main?output=1&input=1");
+    assert!(seen.headers.get("authorization").is_none());
+    for other in ["h2c", "tls/1.0", ""] {
+        let asked = handshake(EXEC, "v4.channel.k8s.io").replace("Upgrade: websocket", &format!("Upgrade: {other}"));
+        let (head, _) = raw(&started, &asked).await;
+        assert!(head.starts_with("HTTP/1.1 400"), "{other}: {head}");
+    }
+    assert_eq!(kubelet.last().target, seen.target, "it was asked");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_that_dies_ends_its_sessions_and_is_no_success() {
     let (started, kubelet) = with_pod(&[]).await;

@@ -136,8 +136,20 @@ async fn register(api: &Api, view: &Arc<View>) -> Result<(), Status> {
 async fn judge(api: &Arc<Api>, view: &Arc<View>, memory: &mut Memory) -> Result<(usize, bool), Status> {
     let mut remotes: Vec<Arc<Remote>> = Vec::new();
     let mut all = write::all(view, API_SERVICES)?;
+    for local in all.iter().filter(|service| service["spec"]["service"].is_null()) {
+        let condition = json!({
+            "type": "Available",
+            "status": "True",
+            "reason": "Local",
+            "message": "Local APIServices are always available",
+        });
+        write::set_condition(api, API_SERVICES, "kube-apiserver", local, condition).await?;
+    }
     all.retain(|service| !service["spec"]["service"].is_null());
     let names: BTreeSet<&str> = all.iter().map(|service| text(&service["metadata"], "name")).collect();
+    for gone in memory.trusted.keys().filter(|name| !names.contains(name.as_str())) {
+        tell_unavailable(gone, false);
+    }
     memory.known.retain(|name, _| names.contains(name.as_str()));
     memory.trusted.retain(|name, _| names.contains(name.as_str()));
     // One that does not answer holds up no other.
@@ -154,6 +166,7 @@ async fn judge(api: &Arc<Api>, view: &Arc<View>, memory: &mut Memory) -> Result<
     while let Some(checked) = checks.join_next().await {
         let (service, mut remote, verdict) = checked.map_err(Status::internal)?;
         let name = text(&service["metadata"], "name").to_owned();
+        tell_unavailable(&name, verdict.is_err());
         let (reason, message) = match verdict {
             Ok(known) => {
                 let known = Arc::new(known);
@@ -176,6 +189,12 @@ async fn judge(api: &Arc<Api>, view: &Arc<View>, memory: &mut Memory) -> Result<
     remotes.sort_by(|one, other| (&one.group, &one.version).cmp(&(&other.group, &other.version)));
     api.aggregation.remotes.store(Arc::new(remotes));
     Ok((count, is_well))
+}
+
+/// Upstream's figure.
+fn tell_unavailable(name: &str, is_unavailable: bool) {
+    let figure = metrics::gauge!("aggregator_unavailable_apiservice", "name" => name.to_owned());
+    figure.set(f64::from(u8::from(is_unavailable)));
 }
 
 /// What an `APIService` says, and what is remembered of it.
@@ -210,7 +229,7 @@ fn described(api: &Api, service: &Value, memory: &mut Memory) -> Remote {
 
 /// How a server is trusted: by the authorities of its bundle, under the name of its Service.
 fn trust(api: &Api, bundle: Option<&str>, name: &str) -> Result<proxy::Tls, String> {
-    let backends = api.backends.as_ref().ok_or("backends are out of reach")?;
+    let backends = api.backends().map_err(|status| status.message)?;
     let Some(bundle) = bundle else {
         return backends.aggregated(None, name);
     };

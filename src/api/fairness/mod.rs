@@ -124,6 +124,8 @@ impl Fairness {
             limits.large_bodies,
             limits.answers,
             limits.watches,
+            // The rest is for those who pass by.
+            (limits.backends / 4 * 3).max(1),
         ];
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -160,7 +162,7 @@ impl Fairness {
         self.place(entrant, Pool::Bodies).await
     }
 
-    /// A place among the watches for a request that is answered elsewhere, as long as it lasts. `None` for those who pass by.
+    /// A place for a request that is answered elsewhere, as long as it lasts. `None` for those who pass by.
     ///
     /// # Errors
     /// 429 when the user has as many as it may.
@@ -169,7 +171,7 @@ impl Fairness {
             return Ok(None);
         }
         let mut visit = self.visit(entrant.class, entrant.user);
-        if visit.take(Pool::Watches) {
+        if visit.take(Pool::Elsewhere) {
             return Ok(Some(Place(visit)));
         }
         drop(visit);

@@ -29,9 +29,18 @@ pub(super) enum Pool {
     Answers,
     /// Watches.
     Watches,
+    /// Requests that are answered by backends, upgraded connections included.
+    Elsewhere,
 }
 
-pub(super) const POOLS: [Pool; 5] = [Pool::Reads, Pool::Writes, Pool::Bodies, Pool::Answers, Pool::Watches];
+pub(super) const POOLS: [Pool; 6] = [
+    Pool::Reads,
+    Pool::Writes,
+    Pool::Bodies,
+    Pool::Answers,
+    Pool::Watches,
+    Pool::Elsewhere,
+];
 
 impl Pool {
     /// What figures call it.
@@ -42,6 +51,7 @@ impl Pool {
             Pool::Bodies => "large bodies",
             Pool::Answers => "answers",
             Pool::Watches => "watches",
+            Pool::Elsewhere => "elsewhere",
         }
     }
 

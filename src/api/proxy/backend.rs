@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::location::{Location, Reach, Tls};
 use super::upgrade::{self, Asking};
-use super::{Guest, Open, dial, forward, headers};
+use super::{Guest, dial, forward, headers};
 use crate::api::Api;
 use crate::api::aggregation::without_redirect;
 use crate::api::body::Response;
@@ -102,13 +102,8 @@ impl Backend {
         mut head: http::request::Parts,
         body: Incoming,
     ) -> Result<Result<Response, String>, Status> {
-        let guest = Guest {
-            address: peer.address,
-            stopping: api.reader.stopping.clone(),
-            identity: Some(user.clone()),
-            _place: api.fairness.stay(Entrant::other(&user))?,
-            _open: Open::new("aggregated"),
-        };
+        let entrant = Entrant::other(&user);
+        let guest = Guest::new(api, peer.address, entrant, "aggregated", Some(user.clone()))?;
         let location = self.at(head.uri.path(), head.uri.query().unwrap_or(""));
         let host = self.tls.name.clone();
         let asking = Asking {

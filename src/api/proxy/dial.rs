@@ -220,6 +220,24 @@ mod tests {
         assert_eq!(failed(&location("127.0.0.1", port, Reach::Any)).await, expected);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_backend_that_says_nothing_is_not_waited_for_for_long() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let trust = tls::Trust::new(Vec::new().into());
+        let silent = Location {
+            tls: Some(super::super::Tls {
+                config: trust.config(None, None).unwrap(),
+                name: "127.0.0.1".into(),
+            }),
+            ..location("127.0.0.1", port, Reach::Any)
+        };
+        let begun = tokio::time::Instant::now();
+        assert_eq!(failed(&silent).await, "net/http: TLS handshake timeout");
+        assert_eq!(begun.elapsed(), HANDSHAKE);
+        drop(listener);
+    }
+
     #[tokio::test]
     async fn names_and_addresses_of_this_machine_are_not_proxied_to() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -49,14 +49,16 @@ pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Removes what tells this server who asks: no backend may see a token, and none may be told of a user by a client.
+/// Removes what tells this server who asks: no backend may see a token, and none may be told of a user, or of how this server
+/// is reached, by a client.
 pub(super) fn strip_identity(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     let claims: Vec<HeaderName> = headers
         .keys()
         .filter(|name| {
             let name = name.as_str();
-            name.starts_with("x-remote-") || name.starts_with("impersonate-")
+            let is_outside = matches!(name, "x-forwarded-host" | "x-forwarded-proto" | "x-forwarded-uri");
+            name.starts_with("x-remote-") || name.starts_with("impersonate-") || is_outside
         })
         .cloned()
         .collect();
@@ -151,6 +153,7 @@ mod tests {
             ("x-remote-group", "system:masters"),
             ("x-remote-extra-scopes", "all"),
             ("x-remote-uid", "1"),
+            ("x-forwarded-host", "elsewhere.example"),
             ("impersonate-user", "admin"),
             (
                 "sec-websocket-protocol",

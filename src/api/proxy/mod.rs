@@ -10,8 +10,8 @@
 //! | `upgrade`, `tunnel` | connections that become something else |
 //! | `websocket`, `spdy`, `translate` | what is spoken on them, where the two sides differ |
 //!
-//! A place among the requests is held only until it is known where one goes. After that it holds one among the watches, as
-//! long as it lasts: it costs this server little else.
+//! A place among the requests is held only until it is known where one goes. After that it holds one among those that are
+//! answered elsewhere, as long as it lasts: it costs this server little but descriptors.
 
 mod backend;
 mod dial;
@@ -40,6 +40,7 @@ use hyper::upgrade::OnUpgrade;
 use metrics::{counter, gauge};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::body::{Body, Response};
 use super::fairness::{Entrant, Gated, Place};
@@ -96,6 +97,8 @@ pub(super) struct Backends {
     address_types: Vec<String>,
     trust: Trust,
     front_proxy: Identity,
+    /// How many connections there may be.
+    connections: Arc<Semaphore>,
 }
 
 impl Backends {
@@ -103,7 +106,7 @@ impl Backends {
     ///
     /// # Errors
     /// The file that cannot be used, and why.
-    pub(super) fn open(pki: Pki, access: &KubeletAccess) -> Result<Self, (PathBuf, String)> {
+    pub(super) fn open(pki: Pki, access: &KubeletAccess, connections: usize) -> Result<Self, (PathBuf, String)> {
         let trust = Trust::new(pki.chain[0].clone());
         let own = |reason| (Path::new("pki").to_owned(), reason);
         let shown = match &access.client {
@@ -133,6 +136,7 @@ impl Backends {
             address_types: access.address_types.clone(),
             trust,
             front_proxy: pki.front_proxy_client,
+            connections: Arc::new(Semaphore::new(connections)),
         })
     }
 
@@ -155,6 +159,7 @@ struct Guest {
     /// Who asks, if the backend is to be told.
     identity: Option<Arc<User>>,
     _place: Option<Place>,
+    _connection: OwnedSemaphorePermit,
     _open: Open,
 }
 
@@ -178,8 +183,34 @@ impl Drop for Open {
 }
 
 impl Guest {
+    /// Takes a place for a request of `entrant`.
+    ///
+    /// # Errors
+    /// 429 when the user has as many as it may, or there are no more for anybody.
+    fn new(
+        api: &Api,
+        address: SocketAddr,
+        entrant: Entrant<'_>,
+        subresource: &'static str,
+        identity: Option<Arc<User>>,
+    ) -> Result<Self, Status> {
+        let place = api.fairness.stay(entrant)?;
+        let connections = api.backends()?.connections.clone();
+        let connection = connections.try_acquire_owned();
+        Ok(Self {
+            address,
+            stopping: api.reader.stopping.clone(),
+            identity,
+            _place: place,
+            _connection: connection
+                .map_err(|_| Status::too_many_requests("Too many requests, please try again later.", 1))?,
+            _open: Open::new(subresource),
+        })
+    }
+
     /// Notes how an upgraded connection ended.
     fn ended(self, end: End, kind: &'static str) {
+        drop(self);
         counter!(ENDED, "kind" => kind, "end" => end.name()).increment(1);
     }
 }
@@ -256,13 +287,7 @@ pub(super) async fn answer(
 }
 
 async fn run(api: &Api, info: &RequestInfo, plan: Plan, asking: Asking, body: Incoming) -> Result<Response, Status> {
-    let guest = Guest {
-        address: info.peer,
-        stopping: api.reader.stopping.clone(),
-        identity: None,
-        _place: api.fairness.stay(Entrant::of(info))?,
-        _open: Open::new(info.subresource_name()),
-    };
+    let guest = Guest::new(api, info.peer, Entrant::of(info), info.subresource_name(), None)?;
     let name = info.name.as_deref().unwrap_or("");
     match plan {
         Plan::Answer(response) => Ok(response),
@@ -298,8 +323,7 @@ fn plan(
     head: &http::request::Parts,
 ) -> Result<Plan, Status> {
     let view = api.reader.store.view();
-    let backends = api.backends.as_ref();
-    let backends = backends.ok_or_else(|| Status::service_unavailable("backends are out of reach"))?;
+    let backends = api.backends()?;
     let (id, sub) = (info.name.as_deref().unwrap_or(""), info.subresource_name());
     if sub == "proxy" {
         let ends_in_slash = head.uri.path().ends_with('/');

@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             let body = &frame[8..];
             let stream = || word(body).ok_or_else(|| malformed("a SPDY control frame that is too short"));
             return Ok(Some(match u16::from_be_bytes([third, fourth]) {
-                2 if ends => Frame::Data(stream()?, BytesMut::new(), true),
+                2 | 8 if ends => Frame::Data(stream()?, BytesMut::new(), true),
                 2 => Frame::Reply(stream()?),
                 3 => Frame::Reset(stream()?),
                 6 => match body.first_chunk() {
@@ -128,7 +128,6 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     None => return Err(malformed("a SPDY control frame that is too short")),
                 },
                 7 => Frame::GoAway,
-                8 if ends => Frame::Data(stream()?, BytesMut::new(), true),
                 // Streams of the kubelet's own, settings, more headers, windows: nothing that a client of it waits for.
                 _ => continue,
             }));
@@ -257,6 +256,22 @@ mod tests {
             data(1, 10, false).to_vec(),
         ] {
             assert!(read(&bytes, 64).await.is_err(), "{bytes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whatever_comes_is_read_or_refused() {
+        let mut state = 7_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        for _ in 0..300 {
+            let mut bytes: Vec<u8> = (0..next()).map(|_| next()).collect();
+            if bytes.len() > 8 {
+                bytes[..7].copy_from_slice(&[0x80, 3, 0, next() % 12, 0, 0, 0]);
+            }
+            let _ = read(&bytes, 1 + usize::from(next() % 16)).await;
         }
     }
 

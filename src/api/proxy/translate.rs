@@ -33,9 +33,10 @@ const END_OF_CHANNEL: u8 = 255;
 /// How long a kubelet may take for the streams that are opened.
 const OPENING: Duration = Duration::from_secs(30);
 /// How long a client may take for what is on its way to it when the command has ended (kube-apiserver's time).
-const FINISHING: Duration = Duration::from_secs(15 * 60);
+const FINISHING: Duration = Duration::from_mins(15);
 
 /// Which streams a client asked for.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the request")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) stdin: bool,

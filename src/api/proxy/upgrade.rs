@@ -27,7 +27,7 @@ use crate::api::peer::Peer;
 use crate::api::status::Status;
 
 /// How long an upgraded connection may be silent: kubelets' `streamingConnectionIdleTimeout`.
-pub(in crate::api) const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
+pub(in crate::api) const IDLE: Duration = Duration::from_hours(4);
 /// For both sides to be upgraded once the backend has agreed.
 const SWITCHING: Duration = Duration::from_secs(30);
 /// What is read of a kubelet's refusal, bytes.
@@ -80,7 +80,14 @@ pub(super) async fn stream(
     asking: Asking,
     guest: Guest,
 ) -> Result<Response, Status> {
-    if !asking.is_upgrade() {
+    // Nothing else is spoken there: a connection that was led into HTTP/2 would ask the kubelet for whatever it likes.
+    let asked = asking.fields.get(header::UPGRADE).and_then(|value| value.to_str().ok());
+    let is_known = |asked: &str| {
+        ["websocket", SPDY]
+            .iter()
+            .any(|known| asked.eq_ignore_ascii_case(known))
+    };
+    if !asking.is_upgrade() || !asked.is_some_and(is_known) {
         return Err(required());
     }
     if !takes_websockets && websocket::is_asked(&asking.fields) {
@@ -149,6 +156,13 @@ fn session(location: Location, wanted: Wanted, asking: Asking, guest: Guest) -> 
     Ok(switching(fields))
 }
 
+/// What tells that a kubelet's refusal is a Status.
+#[derive(serde::Deserialize)]
+struct Kind {
+    kind: String,
+    status: String,
+}
+
 /// A kubelet's connection after the upgrade; or the Status that tells why there is none.
 async fn connect_session(location: &Location) -> Result<Upgraded, Vec<u8>> {
     let failed = |why: String| Status::internal(why).to_json();
@@ -168,11 +182,6 @@ async fn connect_session(location: &Location) -> Result<Upgraded, Vec<u8>> {
             Ok(Ok(upgraded)) => Ok(upgraded),
             _ => Err(failed("unable to upgrade connection: it broke off".into())),
         };
-    }
-    #[derive(serde::Deserialize)]
-    struct Kind {
-        kind: String,
-        status: String,
     }
     let text = log::text(answer.into_body(), REFUSAL_MAX).await;
     let is_status =

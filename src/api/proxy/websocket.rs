@@ -213,8 +213,16 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             return Ok(Some(Piece::Data(false, bytes)));
         }
-        let Some(head) = head(&self.buffer)? else {
-            return Ok(None);
+        let head = loop {
+            let Some(head) = head(&self.buffer)? else {
+                return Ok(None);
+            };
+            // Nobody waits for these.
+            let whole = head.size + head.len as usize;
+            if head.opcode != Opcode::Pong || self.buffer.len() < whole {
+                break head;
+            }
+            let _ = self.buffer.split_to(whole);
         };
         if matches!(head.opcode, Opcode::Data | Opcode::Continuation) {
             let is_first = head.opcode == Opcode::Data;
@@ -241,11 +249,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         let _ = self.buffer.split_to(head.size);
         let mut payload = self.buffer.split_to(len);
         unmask(&mut payload, head.mask, 0);
-        match head.opcode {
-            Opcode::Close => Ok(Some(Piece::Close)),
-            Opcode::Ping => Ok(Some(Piece::Ping(payload))),
-            _ => self.take(),
-        }
+        Ok(Some(match head.opcode {
+            Opcode::Ping => Piece::Ping(payload),
+            _ => Piece::Close,
+        }))
     }
 }
 
@@ -407,6 +414,24 @@ mod tests {
         ] {
             assert!(read(&bytes, 64).await.is_err(), "{bytes:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn whatever_comes_is_read_or_refused() {
+        let mut state = 7_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        for _ in 0..300 {
+            let mut bytes: Vec<u8> = (0..next()).map(|_| next()).collect();
+            if let Some(first) = bytes.first_mut() {
+                *first &= 0x8f;
+            }
+            let _ = read(&bytes, 1 + usize::from(next() % 16)).await;
+        }
+        let pongs = frame(0x8a, b"").repeat(100_000);
+        assert_eq!(read(&pongs, 1 << 20).await.unwrap(), []);
     }
 
     #[test]
