@@ -3,7 +3,7 @@
 use crate::tree::Value;
 
 use super::FieldError;
-use super::core::pod_spec::default_pod_spec;
+use super::core::pods::spec::default_pod_spec;
 use super::edit::{default_at, items_mut, object_at, remove_at, set_at};
 use super::kind::Kind;
 use super::lookup::{boolean, integer, list, present, text};

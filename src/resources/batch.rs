@@ -4,7 +4,7 @@ use crate::tree::Value;
 
 use super::FieldError;
 use super::cell::Cell;
-use super::core::pod_spec::default_pod_spec;
+use super::core::pods::spec::default_pod_spec;
 use super::cron;
 use super::edit::{default_at, default_in, object_at, set_at};
 use super::job_rules::{

@@ -1,6 +1,6 @@
 //! The group `certificates.k8s.io`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::tree::Value;
 use base64::Engine;
@@ -254,11 +254,15 @@ fn check_status(old: &Value, new: &Value, part: Part, errors: &mut Vec<FieldErro
 /// What is wrong with conditions; what `old` has already is tolerated.
 fn check_conditions(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
     let has = |request: &Value, kind: &str| !of_type(request, kind).is_empty();
+    let mut before: HashMap<&str, usize> = HashMap::new();
+    for condition in list(old, "/status/conditions") {
+        *before.entry(text(condition, "/type")).or_default() += 1;
+    }
     let mut known = HashSet::new();
     let mut last_verdict = "";
     for condition in At::root(new).get("status.conditions").items() {
         let (kind, status) = (condition.get("type"), condition.get("status"));
-        if kind.is_empty() && !has(old, "") {
+        if kind.is_empty() && !before.contains_key("") {
             errors.push(kind.required(""));
         }
         let allowed: &[&str] = if matches!(kind.text(), "Approved" | "Denied" | "Failed") {
@@ -271,7 +275,7 @@ fn check_conditions(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
         } else {
             status.one_of(allowed, errors);
         }
-        if !known.insert(kind.text()) && of_type(old, kind.text()).len() < 2 {
+        if !known.insert(kind.text()) && before.get(kind.text()).is_none_or(|count| *count < 2) {
             errors.push(kind.duplicate());
         }
         if matches!(kind.text(), "Approved" | "Denied") {
@@ -325,18 +329,15 @@ fn prepare_update(old: &Value, new: &mut Value, subresource: Option<&str>, conte
         Some("status") => {}
         _ => keep(old, new, "spec"),
     }
+    let state = |condition: &Value| ["/type", "/status"].map(|part| text(condition, part).to_owned());
+    let before = list(old, "/status/conditions").iter();
+    let since: HashMap<_, _> = before
+        .map(|condition| (state(condition), text(condition, "/lastTransitionTime")))
+        .collect();
     for condition in items_mut(new, "/status/conditions") {
         default_at(condition, "", "lastUpdateTime", context.now());
-        let same = |other: &&Value| {
-            ["/type", "/status"]
-                .iter()
-                .all(|part| text(other, part) == text(condition, part))
-        };
-        let before = list(old, "/status/conditions").iter().find(same);
-        let since = before
-            .map(|before| text(before, "/lastTransitionTime"))
-            .filter(|since| !since.is_empty());
-        let since = since.map_or_else(|| context.now(), str::to_owned);
+        let known = since.get(&state(condition)).filter(|since| !since.is_empty());
+        let since = known.map_or_else(|| context.now(), |since| (*since).to_owned());
         default_at(condition, "", "lastTransitionTime", since);
     }
 }

@@ -412,6 +412,6 @@ pub(super) fn warn_job_spec(spec: &At<'_>) -> Vec<String> {
             spec.field
         ));
     }
-    warnings.extend(super::core::pod_warnings::warn_pod_template(&spec.get("template")));
+    warnings.extend(super::core::pods::warnings::warn_pod_template(&spec.get("template")));
     warnings
 }

@@ -44,6 +44,7 @@ mod rbac;
 mod recorded;
 #[cfg(test)]
 mod refused;
+mod reviews;
 mod row;
 pub mod scale;
 mod storage;
@@ -69,4 +70,5 @@ pub use encode::{DELETING, EncodeError, archive, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use kind::cells;
 pub use metadata::dedup_owners;
+pub use reviews::check_review;
 pub use strategy::{Context, prepare_create, prepare_create_with, prepare_update, prepare_update_with};

@@ -16,6 +16,7 @@ pub(super) const KINDS: &[Kind] = &[
         .counts_metadata("labels")
         .cells(endpoint_slices)
         .validate(endpoint_slice)
+        .validate_update(|old, new, _, errors| immutable(old, new, "addressType", errors))
         .warnings(|slice| {
             let is_name = text(slice, "/addressType") == "FQDN";
             let warning = is_name.then(|| "spec.addressType: FQDN endpoints are deprecated".to_owned());

@@ -3,6 +3,8 @@
 //! `facts/ratchets.tsv` says which faults of which fields kube-apiserver tolerates, kind by kind. It is asked only when a
 //! change would be refused.
 
+use std::collections::HashSet;
+
 use crate::tree::Value;
 
 use super::declaration::rows;
@@ -30,10 +32,20 @@ pub(super) fn tolerate(resource: &Resource, kind: &Kind, old: &Value, errors: &m
     let mut stored = Vec::new();
     by_rules(resource, old, None, &mut stored);
     (kind.validate)(old, &mut stored);
+    // What is stored is looked at once for each rule, however many errors there are.
+    let stored: Vec<HashSet<&str>> = rules
+        .iter()
+        .map(|rule| {
+            let about = stored.iter().filter(|error| rule.is_about(error));
+            about
+                .map(|error| if rule.same { error.message.as_str() } else { "" })
+                .collect()
+        })
+        .collect();
     errors.retain(|error| {
-        !rules.iter().any(|rule| {
-            let is_stored = |old: &FieldError| rule.is_about(old) && (!rule.same || old.message == error.message);
-            rule.is_about(error) && stored.iter().any(is_stored)
+        !rules.iter().zip(&stored).any(|(rule, stored)| {
+            let fault = if rule.same { error.message.as_str() } else { "" };
+            stored.contains(fault) && rule.is_about(error)
         })
     });
 }

@@ -41,7 +41,8 @@ pub(super) const KINDS: &[Kind] = &[
         .cells(|row| {
             row.name().count_at("/spec/drivers").age();
         })
-        .validate(storage_rules::node),
+        .validate(storage_rules::node)
+        .validate_update(|old, new, _, errors| storage_rules::node_change(old, new, errors)),
     Kind::new("csistoragecapacities.storage.k8s.io")
         .validate(storage_rules::capacity)
         .validate_update(|old, new, _, errors| storage_rules::capacity_change(old, new, errors)),

@@ -1,13 +1,13 @@
 //! Rules of `storage.k8s.io`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::FieldError;
 use super::core::volumes::inline_volume;
 use super::metadata;
 use super::names::{qualified_name, subdomain};
 use super::quantity::Quantity;
-use super::validate::{At, immutable, label_selector};
+use super::validate::{At, capitalized, immutable, label_selector};
 use crate::tree::Value;
 
 /// Longest name of a CSI driver, in bytes.
@@ -192,6 +192,23 @@ pub(super) fn node(node: &Value, errors: &mut Vec<FieldError>) {
             }
             let wrong = qualified_name(key.text()).into_iter();
             errors.extend(wrong.map(|what| FieldError::invalid(&driver.field, keys.value, what)));
+        }
+    }
+}
+
+/// What a driver told a kubelet stays while the driver is there, but for how many volumes it can attach.
+pub(super) fn node_change(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
+    let before = At::root(old).get("spec.drivers");
+    let before: HashMap<&str, &Value> = before
+        .items()
+        .map(|driver| (driver.get("name").text(), driver.value))
+        .collect();
+    for driver in At::root(new).get("spec.drivers").items() {
+        let known = before.get(driver.get("name").text());
+        let is_same = |field: &str| known.is_none_or(|known| known.get(field) == driver.value.get(field));
+        if !["nodeID", "topologyKeys"].into_iter().all(is_same) {
+            let shown = capitalized(driver.value);
+            errors.push(FieldError::invalid("CSINodeDriver", &shown, "field is immutable"));
         }
     }
 }

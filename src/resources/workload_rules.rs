@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::tree::{Value, json};
 
-use super::core::pod_rules::check_pod_template;
-use super::core::pod_warnings::warn_pod_template;
+use super::core::pods::rules::check_pod_template;
+use super::core::pods::warnings::warn_pod_template;
 use super::core::volumes::claim_spec;
 use super::lookup::{self, integer};
 use super::validate::{At, capitalized, label_selector, selects};

@@ -214,11 +214,11 @@ pub(super) fn list(
         body.chunks.copy(body.end);
         answer(StatusCode::OK, body.chunks.into_body())
     } else {
-        body.stage = Stage::Measured {
+        body.stage = Stage::Measured(Box::new(Measured {
             walk: body.rest.clone(),
             len: head.len() as u64,
             kept: head,
-        };
+        }));
         answer(StatusCode::OK, Body::stream(body))
     };
     metrics::counter!("flatkube_converted_reads_total", "reason" => "protobuf").increment(1);
@@ -287,11 +287,18 @@ struct ListBody {
 
 enum Stage {
     /// The rest is being measured: where that is, how long the list is up to there, and its first items.
-    Measured { walk: Source, len: u64, kept: Vec<u8> },
+    Measured(Box<Measured>),
     /// The rest is being sent.
     Sent,
     /// Everything is in the chunks.
     Told,
+}
+
+/// How far a list has been measured.
+struct Measured {
+    walk: Source,
+    len: u64,
+    kept: Vec<u8>,
 }
 
 impl ListBody {
@@ -307,21 +314,20 @@ impl ListBody {
     /// Measures for a turn. Returns whether everything is measured.
     fn measure(&mut self) -> Result<bool, BodyError> {
         let Self { teller, stage, .. } = self;
-        let Stage::Measured { walk, len, .. } = stage else {
+        let Stage::Measured(measured) = stage else {
             return Ok(true);
         };
         let mut looked_at = 0;
         while looked_at < MEASURED_PER_TURN {
             let mut more = 0;
-            let told = teller.tell_some(walk, |item| more += wire::item_len(item.len()))?;
+            let told = teller.tell_some(&mut measured.walk, |item| more += wire::item_len(item.len()))?;
             let Some(bytes) = told else {
-                let len = *len;
-                if let Stage::Measured { kept, .. } = std::mem::replace(stage, Stage::Sent) {
-                    self.begin(&kept, len);
+                if let Stage::Measured(measured) = std::mem::replace(stage, Stage::Sent) {
+                    self.begin(&measured.kept, measured.len);
                 }
                 return Ok(true);
             };
-            *len += more;
+            measured.len += more;
             looked_at += bytes;
         }
         Ok(false)
@@ -354,7 +360,7 @@ impl http_body::Body for ListBody {
             return Poll::Ready(Some(Err(overstayed())));
         }
         let this = &mut *self;
-        if let Stage::Measured { .. } = this.stage {
+        if let Stage::Measured(_) = this.stage {
             match this.measure() {
                 Ok(true) => {}
                 Ok(false) => {

@@ -79,7 +79,7 @@ pub(super) fn causes(errors: Vec<FieldError>) -> Vec<Cause> {
 }
 
 /// Faults of one object that an answer tells of.
-const ERRORS_MAX: usize = 1000;
+pub(super) const ERRORS_MAX: usize = 1000;
 
 /// What a strategy's refusal is to a client.
 pub(super) fn refused(resource: &Resource, name: &str, refusal: Refusal) -> Status {

@@ -6,14 +6,14 @@ use crate::tree::{Value, json};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::create;
+use super::{commit, create};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::api::unstored;
 use crate::auth::User;
-use crate::resources::Resource;
+use crate::resources::{Refusal, Resource, check_review};
 use crate::schema::{FieldValidation, Syntax};
 
 /// Whether objects of this resource are questions.
@@ -27,6 +27,17 @@ pub(super) fn answer(api: &Api, info: &RequestInfo, syntax: Syntax, body: &Bytes
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
+    if let (Some(namespace), true) = (&info.namespace, review["metadata"]["namespace"].is_null()) {
+        review["metadata"]["namespace"] = namespace.as_str().into();
+    }
+    check_review(&info.resource, &review).map_err(|refusal| match refusal {
+        // A question is of no kind when it is refused.
+        Refusal::Invalid(mut errors) => {
+            errors.truncate(commit::ERRORS_MAX);
+            Status::invalid(&info.resource.group, "", "", commit::causes(errors))
+        }
+        other => commit::refused(&info.resource, "", other),
+    })?;
     review["status"] = match &*info.resource.kind {
         "SelfSubjectReview" => json!({"userInfo": user_info(&info.user)}),
         "TokenReview" => match review["spec"]["token"]

@@ -83,6 +83,26 @@ pub(super) fn secret(secret: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Warns of a certificate and key that no server can use, in the words of Go.
+pub(super) fn secret_warnings(secret: &Value) -> Vec<String> {
+    let secret = At::root(secret);
+    if secret.get("type").text() != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let has_block = |key: &str| {
+        let value = secret.get("data").value.get(key).and_then(Value::as_str).unwrap_or("");
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(value)
+            .unwrap_or_default();
+        x509_parser::pem::Pem::iter_from_buffer(&bytes).any(|block| block.is_ok())
+    };
+    let missing = [("tls.crt", "certificate"), ("tls.key", "key")]
+        .into_iter()
+        .find(|(key, _)| !has_block(key));
+    let warning = missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input"));
+    warning.into_iter().collect()
+}
+
 /// The value must be there and be JSON.
 fn check_json(data: &At<'_>, key: &str, errors: &mut Vec<FieldError>) {
     let field = format!("data[{key}]");

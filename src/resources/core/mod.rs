@@ -5,21 +5,7 @@ mod event_rules;
 mod namespaces;
 mod node_rules;
 mod nodes;
-mod pod_annotations;
-mod pod_changes;
-pub(super) mod pod_containers;
-mod pod_environment;
-mod pod_mounts;
-mod pod_network;
-pub(super) mod pod_placement;
-pub(super) mod pod_resources;
-pub(super) mod pod_rules;
-mod pod_security;
-pub(super) mod pod_spec;
-mod pod_status;
-mod pod_volumes;
-pub(super) mod pod_warnings;
-mod pods;
+pub(super) mod pods;
 mod quota_rules;
 pub(super) mod service_rules;
 mod services;
@@ -37,8 +23,8 @@ use super::row::{Row, some_and_more};
 use super::strategy::keep;
 use super::validate::{At, immutable};
 use super::workload_rules::{check_counters, check_replication_controller, check_template, warn_name, warn_template};
-use pod_spec::default_pod_spec;
-use pod_warnings::warn_pod_template;
+use pods::spec::default_pod_spec;
+use pods::warnings::warn_pod_template;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind::new("configmaps")
@@ -115,11 +101,11 @@ pub(super) const KINDS: &[Kind] = &[
         .spec_alone()
         .admit(pods::admit)
         .prepare_create(pods::prepare_create)
-        .prepare_update(pod_changes::prepare_update)
+        .prepare_update(pods::changes::prepare_update)
         .validate(pods::validate)
         .validate_create(pods::validate_create)
-        .validate_update(pod_changes::validate_update)
-        .validate_status(pod_status::validate_status)
+        .validate_update(pods::changes::validate_update)
+        .validate_status(pods::status::validate_status)
         .warnings_create(pods::warnings),
     Kind::new("podtemplates")
         .cells(|row| {
@@ -175,7 +161,8 @@ pub(super) const KINDS: &[Kind] = &[
         .validate_update(|old, new, _, errors| {
             data_rules::immutable(old, new, &["data"], errors);
             immutable(old, new, "type", errors);
-        }),
+        })
+        .warnings(data_rules::secret_warnings),
     Kind::new("serviceaccounts")
         .cells(name_and_age)
         .prepare_create(|account, _| name_secrets_alone(account))

@@ -176,13 +176,14 @@ fn config_source(source: &At<'_>, is_status: bool, errors: &mut Vec<FieldError>)
             _ => {}
         }
     }
-    let rules: [(&str, fn(&str) -> Vec<String>); 2] = [("namespace", label), ("name", subdomain)];
-    for (name, wrong) in rules {
+    for name in ["namespace", "name"] {
         let field = map.get(name);
         if field.is_empty() {
             errors.push(field.required(&format!("{name} must be set")));
+        } else if name == "namespace" {
+            field.check(label(field.text()), errors);
         } else {
-            field.check(wrong(field.text()), errors);
+            field.check(subdomain(field.text()), errors);
         }
     }
     let key = map.get("kubeletConfigKey");

@@ -89,8 +89,8 @@ pub(super) fn drop_removed(old: Option<&Value>, node: &mut Value) {
 
 /// A new node takes no Pods before it is ready.
 pub(super) fn prepare_create(node: &mut Value) {
-    drop_removed(None, node);
     const NOT_READY: &str = "node.kubernetes.io/not-ready";
+    drop_removed(None, node);
     object_at(node, "/spec");
     default_at(node, "/spec", "taints", json!([]));
     if let Some(Value::Array(taints)) = node.pointer_mut("/spec/taints")

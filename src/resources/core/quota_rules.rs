@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::tree::Value;
 
-use super::pod_resources::{STANDARD, container_resource, is_extended, is_huge_pages, overcommits, resource_name};
+use super::pods::resources::{STANDARD, container_resource, is_extended, is_huge_pages, overcommits, resource_name};
 use crate::resources::FieldError;
 use crate::resources::names::qualified_name;
 use crate::resources::quantity::Quantity;
@@ -34,6 +34,9 @@ const COUNTED: &[&str] = &[
     "services.loadbalancers",
 ];
 
+/// Most bytes of scopes, or of a selector of them, that are looked at one by one: each fault shows all of them.
+const SHOWN_LEN_MAX: usize = 4 * 1024;
+
 /// What is wrong with a quota.
 pub(super) fn quota(quota: &Value, errors: &mut Vec<FieldError>) {
     let spec = At::root(quota).get("spec");
@@ -41,6 +44,9 @@ pub(super) fn quota(quota: &Value, errors: &mut Vec<FieldError>) {
     check_quotas(&hard, errors);
     let scopes = spec.get("scopes");
     let named: Vec<&str> = scopes.items().map(|scope| scope.text()).collect();
+    if is_endless(&scopes, errors) {
+        return;
+    }
     for scope in &named {
         if !SCOPES.contains(scope) {
             errors.push(scopes.invalid("unsupported scope"));
@@ -49,9 +55,18 @@ pub(super) fn quota(quota: &Value, errors: &mut Vec<FieldError>) {
     }
     conflicts(&named, &scopes, &scopes, errors);
     let selector = spec.get("scopeSelector");
-    if selector.present() {
+    if selector.present() && !is_endless(&selector, errors) {
         check_selector(&selector, &hard, &scopes, errors);
     }
+}
+
+/// Refuses what is longer than all that there is to say in it.
+fn is_endless(scopes: &At<'_>, errors: &mut Vec<FieldError>) -> bool {
+    let is_endless = scopes.value.to_string().len() > SHOWN_LEN_MAX;
+    if is_endless {
+        errors.push(FieldError::too_long(&scopes.field, SHOWN_LEN_MAX));
+    }
+    is_endless
 }
 
 /// Names and amounts of a quota.

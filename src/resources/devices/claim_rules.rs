@@ -6,7 +6,7 @@ use crate::tree::Value;
 
 use super::names::{fully_qualified, toleration};
 use super::{is_too_long, refuse_repeated};
-use crate::resources::core::pod_resources::is_extended;
+use crate::resources::core::pods::resources::is_extended;
 use crate::resources::names::{label, subdomain};
 use crate::resources::storage_rules::driver_name;
 use crate::resources::validate::At;

@@ -115,15 +115,18 @@ fn label_name(key: &At<'_>) -> Vec<String> {
 pub(super) fn binding(parent: &At<'_>, errors: &mut Vec<FieldError>) {
     const MAX: usize = 4;
     let (bound, failed) = (parent.get("bindingConditions"), parent.get("bindingFailureConditions"));
+    let mut all_looked_at = true;
     for conditions in [&bound, &failed] {
-        if !super::is_too_long(conditions, MAX, errors) {
+        if super::is_too_long(conditions, MAX, errors) {
+            all_looked_at = false;
+        } else {
             for condition in conditions.items() {
                 condition.check(label_name(&condition), errors);
             }
         }
         super::refuse_repeated(conditions, At::text, errors);
     }
-    for condition in failed.items() {
+    for condition in failed.items().filter(|_| all_looked_at) {
         if bound.items().any(|other| other.text() == condition.text()) {
             errors.push(condition.invalid("bindingFailureConditions must not overlap with bindingConditions"));
         }

@@ -5,7 +5,7 @@ use crate::tree::Value;
 use super::names::{binding, pool, qualified, taint};
 use super::{is_too_long, refuse_repeated};
 use crate::resources::FieldError;
-use crate::resources::core::pod_placement::node_selector_term;
+use crate::resources::core::pods::placement::node_selector_term;
 use crate::resources::lookup::{count, list, text};
 use crate::resources::names::{label, subdomain};
 use crate::resources::quantity::Quantity;

@@ -8,7 +8,7 @@ use super::claim_rules::{Requests, opaque, raw};
 use super::names::{binding, pool, toleration};
 use super::{allocated, device_id, is_too_long, refuse_repeated};
 use crate::resources::FieldError;
-use crate::resources::core::pod_placement::node_selector_term;
+use crate::resources::core::pods::placement::node_selector_term;
 use crate::resources::lookup::{list, present};
 use crate::resources::names::label;
 use crate::resources::storage_rules::driver_name;

@@ -78,6 +78,7 @@ fn data_source(source: &At<'_>, errors: &mut Vec<FieldError>) {
 
 /// What a change of a claim may not do.
 pub(in crate::resources::core) fn claim_change(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
+    const SIZE: &str = "/spec/resources/requests/storage";
     let annotation = |claim: &Value| {
         let annotations = map(claim, "/metadata/annotations");
         annotations
@@ -112,7 +113,6 @@ pub(in crate::resources::core) fn claim_change(old: &Value, new: &Value, errors:
         ));
     }
     let amount = |claim: &Value, pointer: &str| Quantity::parse(text(claim, pointer)).map_or(0, Quantity::nanos);
-    const SIZE: &str = "/spec/resources/requests/storage";
     // A claim may be made smaller again while its volume has not grown yet.
     if amount(new, SIZE) < amount(old, SIZE) && amount(new, SIZE) <= amount(old, "/status/capacity/storage") {
         errors.push(FieldError::forbidden(
@@ -148,10 +148,11 @@ fn fixed_spec(claim: &Value, old: &Value, new: &Value, class_comes: bool, is_bou
     if is_bound && present(new, "/spec/volumeAttributesClassName") {
         fields.remove("volumeAttributesClassName");
     }
-    if is_bound && present(new, "/spec/resources/requests") {
-        if let Some(Value::Object(requests)) = spec.pointer_mut("/resources/requests") {
-            requests.remove("storage");
-        }
+    if is_bound
+        && present(new, "/spec/resources/requests")
+        && let Some(Value::Object(requests)) = spec.pointer_mut("/resources/requests")
+    {
+        requests.remove("storage");
     }
     spec
 }

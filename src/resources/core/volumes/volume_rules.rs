@@ -4,9 +4,9 @@
 use crate::tree::Value;
 
 use crate::resources::FieldError;
-use crate::resources::core::pod_placement::node_selector_term;
-use crate::resources::core::pod_volumes::{ISCSI_LEN_MAX, ISCSI_LEN_RULE, check_iscsi, check_source};
-use crate::resources::core::pod_warnings::{deprecated_source, warn_node_selector};
+use crate::resources::core::pods::placement::node_selector_term;
+use crate::resources::core::pods::volumes::{ISCSI_LEN_MAX, ISCSI_LEN_RULE, check_iscsi, check_source};
+use crate::resources::core::pods::warnings::{deprecated_source, warn_node_selector};
 use crate::resources::lookup::{map, text};
 use crate::resources::names::{label, subdomain};
 use crate::resources::quantity::Quantity;

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use crate::tree::Value;
 
-use super::pod_annotations::check_annotations;
-use super::pod_containers::check_containers;
-use super::pod_network::check_network;
-use super::pod_placement::check_placement;
-use super::pod_resources::check_pod_resources;
-use super::pod_security::check_security;
-use super::pod_volumes::check_volumes;
+use super::annotations::check_annotations;
+use super::containers::check_containers;
+use super::network::check_network;
+use super::placement::check_placement;
+use super::resources::check_pod_resources;
+use super::security::check_security;
+use super::volumes::check_volumes;
 use crate::resources::FieldError;
 use crate::resources::lookup::integer;
 use crate::resources::validate::{At, capitalized};

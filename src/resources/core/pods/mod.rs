@@ -1,14 +1,24 @@
 //! Pods.
 
+mod annotations;
+pub(in crate::resources::core) mod changes;
+pub(in crate::resources) mod containers;
+mod environment;
+mod mounts;
+mod network;
+pub(in crate::resources) mod placement;
+pub(in crate::resources) mod resources;
+pub(in crate::resources) mod rules;
+mod security;
+pub(in crate::resources) mod spec;
+pub(in crate::resources::core) mod status;
+pub(in crate::resources) mod volumes;
+pub(in crate::resources) mod warnings;
+
 use std::collections::HashMap;
 
 use crate::tree::{List, Value};
 
-use super::pod_annotations::{APP_ARMOR, check_annotations, check_profiles_match};
-use super::pod_resources::{default_pod_requests, quality_of_service};
-use super::pod_rules::check_spec;
-use super::pod_spec::{CONTAINER_LISTS, default_host_ports, default_pod_spec, default_requests};
-use super::pod_warnings::warn_pod;
 use crate::resources::cell::Cell;
 use crate::resources::edit::{default_at, default_in, items_mut, set_at};
 use crate::resources::lookup::{boolean, condition_true, count, integer, list, map, present, text, texts, time_s};
@@ -16,6 +26,11 @@ use crate::resources::names::label;
 use crate::resources::row::Row;
 use crate::resources::validate::At;
 use crate::resources::{Context, FieldError, Refusal};
+use annotations::{APP_ARMOR, check_annotations, check_profiles_match};
+use resources::{default_pod_requests, quality_of_service};
+use rules::check_spec;
+use spec::{CONTAINER_LISTS, default_host_ports, default_pod_spec, default_requests};
+use warnings::warn_pod;
 
 const SUCCEEDED: &str =
     r#"[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}]"#;

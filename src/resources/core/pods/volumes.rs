@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::tree::Value;
 
-use super::pod_environment::{field_reference, resource_reference};
-use super::pod_rules::Whole;
+use super::environment::{field_reference, resource_reference};
+use super::rules::Whole;
 use crate::resources::FieldError;
 use crate::resources::lookup::{boolean, text};
 use crate::resources::names::subdomain;
@@ -155,7 +155,7 @@ fn check_volume(volume: &At<'_>, whole: &Whole<'_>, errors: &mut Vec<FieldError>
 }
 
 /// Kinds of storage that are seldom seen.
-pub(super) fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError>) {
+pub(in crate::resources::core) fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec<FieldError>) {
     let source = volume.get(name);
     match name {
         "gcePersistentDisk" => {
@@ -256,13 +256,13 @@ pub(super) fn check_source(name: &'static str, volume: &At<'_>, errors: &mut Vec
 }
 
 /// Longest name of an iSCSI volume with the portal that it is at, in bytes, when an initiator is named ...
-pub(super) const ISCSI_LEN_MAX: usize = 64;
+pub(in crate::resources::core) const ISCSI_LEN_MAX: usize = 64;
 /// ... and what is said of a longer one.
-pub(super) const ISCSI_LEN_RULE: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
+pub(in crate::resources::core) const ISCSI_LEN_RULE: &str = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
     iscsi.initiatorName is specified.";
 
 /// The names of an iSCSI volume.
-pub(super) fn check_iscsi(source: &At<'_>, errors: &mut Vec<FieldError>) {
+pub(in crate::resources::core) fn check_iscsi(source: &At<'_>, errors: &mut Vec<FieldError>) {
     const BEGINNINGS: &str = "must be valid format starting with iqn, eui, or naa";
     let name = source.get("iqn");
     if !name.is_empty() {
@@ -437,7 +437,7 @@ fn check_token<'a>(token: &At<'a>, projected: &At<'a>, errors: &mut Vec<FieldErr
 fn check_ephemeral(volume: &At<'_>, whole: &Whole<'_>, errors: &mut Vec<FieldError>) {
     let spec = volume.get("ephemeral.volumeClaimTemplate.spec");
     if volume.get("ephemeral.volumeClaimTemplate").present() {
-        super::volumes::claim_spec(&spec, errors);
+        crate::resources::core::volumes::claim_spec(&spec, errors);
     }
     let name = volume.get("name");
     if let Some(pod) = whole.pod.filter(|pod| !pod.is_empty() && !name.is_empty()) {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::tree::Value;
 
-use super::pod_spec::CONTAINER_LISTS;
+use super::spec::CONTAINER_LISTS;
 use crate::resources::FieldError;
 use crate::resources::lookup::{list, map, text};
 use crate::resources::validate::At;

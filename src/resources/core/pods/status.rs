@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::tree::Value;
 
-use super::pod_annotations::check_annotation_change;
+use super::annotations::check_annotation_change;
 use crate::resources::FieldError;
 use crate::resources::edit::set_at;
 use crate::resources::lookup::{integer, list, map, present, text};
@@ -47,7 +47,7 @@ pub(super) fn keep_observed(old: &Value, new: &mut Value) {
     }
 }
 
-pub(super) fn validate_status(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
+pub(in crate::resources::core) fn validate_status(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
     check_annotation_change(old, new, errors);
     let status = At::root(new).get("status");
     for (i, condition) in list(new, "/status/conditions").iter().enumerate() {

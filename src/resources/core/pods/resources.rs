@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::tree::{Map, Value};
 
-use super::pod_rules::Whole;
+use super::rules::Whole;
 use crate::resources::FieldError;
 use crate::resources::lookup::{list, map, text};
 use crate::resources::names::{label, qualified_name};
@@ -22,7 +22,7 @@ fn is_native(name: &str) -> bool {
 }
 
 /// Whether more of it may be promised than there is.
-pub(super) fn overcommits(name: &str) -> bool {
+pub(in crate::resources::core) fn overcommits(name: &str) -> bool {
     is_native(name) && !name.starts_with("hugepages-")
 }
 
@@ -101,7 +101,7 @@ fn check_amounts(
 }
 
 /// What a name without a slash may be.
-pub(super) const STANDARD: &[&str] = &[
+pub(in crate::resources::core) const STANDARD: &[&str] = &[
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -125,12 +125,16 @@ pub(super) const STANDARD: &[&str] = &[
 ];
 
 /// Whether it is a name of huge pages, or of what is asked for of them.
-pub(super) fn is_huge_pages(name: &str) -> bool {
+pub(in crate::resources::core) fn is_huge_pages(name: &str) -> bool {
     name.strip_prefix("requests.").unwrap_or(name).starts_with("hugepages-")
 }
 
 /// Whether the name is one of a resource.
-pub(super) fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) -> bool {
+pub(in crate::resources::core) fn resource_name(
+    name: &str,
+    field: &FieldPath<'_>,
+    errors: &mut Vec<FieldError>,
+) -> bool {
     if matches!(name, "cpu" | "memory") {
         return true;
     }
@@ -147,7 +151,7 @@ pub(super) fn resource_name(name: &str, field: &FieldPath<'_>, errors: &mut Vec<
     true
 }
 
-pub(super) fn container_resource(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+pub(in crate::resources::core) fn container_resource(name: &str, field: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     resource_name(name, field, errors);
     let detail = if name.contains('/') {
         (!is_native(name) && !is_extended(name)).then_some("doesn't follow extended resource name standard")

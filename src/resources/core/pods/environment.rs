@@ -2,8 +2,8 @@
 
 use crate::tree::Value;
 
-use super::data_rules::check_key;
 use crate::resources::FieldError;
+use crate::resources::core::data_rules::check_key;
 use crate::resources::names::{qualified_name, subdomain};
 use crate::resources::quantity::Quantity;
 use crate::resources::validate::At;

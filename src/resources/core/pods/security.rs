@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use crate::tree::Value;
 
-use super::pod_rules::Whole;
-use super::pod_spec::CONTAINER_LISTS;
+use super::rules::Whole;
+use super::spec::CONTAINER_LISTS;
 use crate::resources::FieldError;
 use crate::resources::lookup::{boolean, list, text};
 use crate::resources::validate::{At, capitalized, descending_path};

@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use crate::tree::{Map, Value};
 
-use super::pod_annotations::{check_annotation_change, is_mirror};
-use super::pod_placement::check_tolerations;
-use super::pod_resources::quality_of_service;
-use super::pod_status::keep_observed;
+use super::annotations::{check_annotation_change, is_mirror};
+use super::placement::check_tolerations;
+use super::resources::quality_of_service;
+use super::status::keep_observed;
 use crate::resources::edit::{items_mut, remove_at, set_at};
 use crate::resources::lookup::{count, integer, list, map, present, text};
 use crate::resources::strategy::{keep, keep_in};
@@ -16,7 +16,12 @@ use crate::resources::validate::{At, capitalized};
 use crate::resources::{Context, FieldError};
 
 /// A subresource changes its own part of the spec only.
-pub(super) fn prepare_update(old: &Value, new: &mut Value, subresource: Option<&str>, _: &Context<'_>) {
+pub(in crate::resources::core) fn prepare_update(
+    old: &Value,
+    new: &mut Value,
+    subresource: Option<&str>,
+    _: &Context<'_>,
+) {
     match subresource {
         Some("ephemeralcontainers") => {
             let containers = new.pointer("/spec/ephemeralContainers").cloned();
@@ -98,7 +103,12 @@ const ONLY_THESE_CHANGE: &str = "pod updates may not change fields other than \
     additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
     previously negative)";
 
-pub(super) fn validate_update(old: &Value, new: &Value, subresource: Option<&str>, errors: &mut Vec<FieldError>) {
+pub(in crate::resources::core) fn validate_update(
+    old: &Value,
+    new: &Value,
+    subresource: Option<&str>,
+    errors: &mut Vec<FieldError>,
+) {
     match subresource {
         Some("ephemeralcontainers") => ephemeral_containers(old, new, errors),
         Some("resize") => resize(old, new, errors),

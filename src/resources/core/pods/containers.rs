@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use crate::tree::Value;
 
-use super::pod_environment::{environment, environment_from};
-use super::pod_mounts::{devices, mounts};
-use super::pod_resources::check_resources;
-use super::pod_rules::Whole;
-use super::pod_security::check_container_security;
+use super::environment::{environment, environment_from};
+use super::mounts::{devices, mounts};
+use super::resources::check_resources;
+use super::rules::Whole;
+use super::security::check_container_security;
 use crate::resources::FieldError;
 use crate::resources::lookup::text;
 use crate::resources::validate::{At, port_name};

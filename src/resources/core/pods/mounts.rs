@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::tree::Value;
 
-use super::pod_rules::Whole;
+use super::rules::Whole;
 use crate::resources::FieldError;
 use crate::resources::lookup::{boolean, list, text};
 use crate::resources::validate::{At, descending_path, steps_back};

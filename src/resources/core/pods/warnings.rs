@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use crate::tree::Value;
 
-use super::pod_annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
-use super::pod_spec::CONTAINER_LISTS;
+use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
+use super::spec::CONTAINER_LISTS;
 use crate::resources::lookup::{integer, list, present, text};
 use crate::resources::quantity::Quantity;
 use crate::resources::validate::At;
@@ -107,7 +107,7 @@ fn warn_null_selector(selector: &At<'_>, warnings: &mut Vec<String>) {
 }
 
 /// Warns of labels that have other names now.
-pub(super) fn warn_node_selector(terms: &At<'_>, warnings: &mut Vec<String>) {
+pub(in crate::resources::core) fn warn_node_selector(terms: &At<'_>, warnings: &mut Vec<String>) {
     for term in terms.items() {
         warn_node_selector_term(&term, warnings);
     }
@@ -173,7 +173,7 @@ const DEPRECATED_SOURCES: &[(&str, &str, &str)] = &[
 ];
 
 /// How the warning of a source of volumes names it, and since when it is deprecated, if it is.
-pub(super) fn deprecated_source(source: &str) -> Option<(&'static str, &'static str)> {
+pub(in crate::resources::core) fn deprecated_source(source: &str) -> Option<(&'static str, &'static str)> {
     let found = DEPRECATED_SOURCES.iter().find(|(name, ..)| *name == source)?;
     Some((found.1, found.2))
 }
