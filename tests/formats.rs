@@ -50,7 +50,7 @@ fn open(data: &Path) -> Arc<Store> {
         background: false,
         ..Options::default()
     };
-    Store::open(Arc::new(disk), options, Arc::new(KindArchiver)).expect("it opens")
+    Store::open(Arc::new(disk), options, Arc::new(KindArchiver::default())).expect("it opens")
 }
 
 fn objects(view: &Arc<View>, resource: &str) -> BTreeMap<String, String> {

@@ -88,7 +88,7 @@ async fn answers_that_keep_more_of_the_past_than_history_may_have_are_broken_off
         history_bytes: HISTORY_BYTES,
         ..Options::default()
     };
-    let store = Store::open(Arc::new(SimDisk::new()), options, Arc::new(KindArchiver)).unwrap();
+    let store = Store::open(Arc::new(SimDisk::new()), options, Arc::new(KindArchiver::default())).unwrap();
     let written = |generation| {
         let store = store.clone();
         tokio::task::spawn_blocking(move || write_all(&store, generation))

@@ -29,7 +29,7 @@ impl Archiver for KindArchiver {
     }
 
     fn row_frame(&self, resource: &str) -> Option<RowFrame> {
-        resources::KindArchiver.row_frame(resource)
+        resources::KindArchiver::default().row_frame(resource)
     }
 }
 

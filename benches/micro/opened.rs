@@ -64,7 +64,7 @@ pub(crate) fn open_by_hand(directory: &Path) -> Arc<Store> {
 
 fn open_with(directory: &Path, options: Options) -> Arc<Store> {
     let disk = RealDisk::create(directory).expect("a directory");
-    Store::open(Arc::new(disk), options, Arc::new(KindArchiver)).expect("a store")
+    Store::open(Arc::new(disk), options, Arc::new(KindArchiver::default())).expect("a store")
 }
 
 /// Makes all the writes in one batch, on this thread.

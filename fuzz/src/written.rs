@@ -135,7 +135,7 @@ pub(super) fn options(is_failed: &Arc<AtomicBool>) -> Options {
 
 /// Opens the store on `disk`.
 pub(super) fn open(disk: &SimDisk, options: Options) -> Result<Arc<Store>, OpenError> {
-    Store::open(Arc::new(disk.clone()), options, Arc::new(KindArchiver))
+    Store::open(Arc::new(disk.clone()), options, Arc::new(KindArchiver::default()))
 }
 
 /// Makes one write and commits it.

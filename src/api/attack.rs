@@ -41,7 +41,13 @@ impl Served {
             compress: Compress::Always,
             notice: Notice::default(),
         };
-        let api = Arc::new(Api::new(reader, Tokens::default(), limits.clone(), None)?);
+        let api = Arc::new(Api::new(
+            reader,
+            Tokens::default(),
+            limits.clone(),
+            None,
+            Arc::default(),
+        )?);
         Ok(Self { api, limits, stopper })
     }
 

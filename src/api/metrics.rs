@@ -3,7 +3,9 @@
 //! A request costs one histogram record and one counter increment on handles that were registered at the first request
 //! of their kind: no label is built and no registry is searched while serving.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -122,9 +124,15 @@ pub(super) struct Metrics {
     handle: PrometheusHandle,
     /// By position in [`resources::all`].
     requests: Box<[OnceLock<PerResource>]>,
+    /// Versions of custom resources that requests were counted of.
+    custom_met: AtomicUsize,
     /// Requests in flight: reads, writes.
     inflight: [Gauge; 2],
 }
+
+/// Versions of custom resources that are told apart at most, those that are gone among them: a program that makes definitions without
+/// end would fill the memory with their names.
+const CUSTOM_MAX: usize = 20_000;
 
 /// By subresource (none first) and verb.
 type PerResource = Box<[OnceLock<Handles>]>;
@@ -188,6 +196,7 @@ impl Metrics {
             handle: recorder.handle(),
             recorder,
             requests,
+            custom_met: AtomicUsize::new(0),
             inflight,
         }
     }
@@ -207,10 +216,8 @@ impl Metrics {
     /// Notes a request for a resource that was answered with `status`.
     pub(super) fn request(&self, info: &RequestInfo, status: StatusCode, begun: Instant) {
         let subresource = info.subresource.as_ref().map_or(0, |sub| 1 + sub.index());
-        let Some(index) = info.resource.built_in() else {
-            return;
-        };
-        let table = self.requests[index].get_or_init(|| {
+        let Some(slot) = self.slot(info) else { return };
+        let table = slot.get_or_init(|| {
             (0..(1 + info.resource.subresources.len()) * VERBS)
                 .map(|_| OnceLock::new())
                 .collect()
@@ -240,6 +247,21 @@ impl Metrics {
                 self.recorder.register_counter(&key(TOTAL, labels), &METADATA)
             })
             .increment(1);
+    }
+
+    /// Where the figures of a resource are kept: with it, for a custom one, so that they go when it goes. `None` once so many custom
+    /// resources were met that no more are told apart.
+    fn slot<'a>(&'a self, info: &'a RequestInfo) -> Option<&'a OnceLock<PerResource>> {
+        if let Some(index) = info.resource.built_in() {
+            return self.requests.get(index);
+        }
+        let custom = info.resource.custom.as_ref()?;
+        let made = || -> Box<dyn Any + Send + Sync> {
+            let met = self.custom_met.fetch_add(1, Ordering::Relaxed);
+            Box::new((met < CUSTOM_MAX).then(OnceLock::<PerResource>::new))
+        };
+        let slot = custom.figures.0.get_or_init(made);
+        slot.downcast_ref::<Option<OnceLock<PerResource>>>()?.as_ref()
     }
 
     /// Folds what was recorded into the histograms.

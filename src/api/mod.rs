@@ -51,6 +51,7 @@ pub struct Api {
     tokens: Tokens,
     /// The custom resources that are served.
     custom: Arc<Registry>,
+    discovery: discovery::Discovery,
     /// Addresses and ports of Services.
     services: write::Services,
     /// Policies that judge writes.
@@ -74,10 +75,12 @@ impl Api {
         tokens: Tokens,
         limits: Limits,
         backends: Option<proxy::Backends>,
+        custom: Arc<Registry>,
     ) -> Result<Self, String> {
         let metrics = metrics::Metrics::new();
         Ok(Self {
-            custom: Arc::default(),
+            custom,
+            discovery: discovery::Discovery::default(),
             policies: crate::admission::Policies::default(),
             services: write::Services::open(&reader.store)?,
             fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),

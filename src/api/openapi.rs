@@ -1,8 +1,13 @@
 //! The OpenAPI documents, as `kubectl` reads them to validate and explain.
 
+mod custom;
+
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
+use super::Api;
 use super::body::{Body, Response};
 use super::discovery::match_etag;
 use super::negotiate::{clauses, not_acceptable};
@@ -15,14 +20,15 @@ const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protob
 
 /// Answers one of the OpenAPI paths. A document is rendered at its first request and inflated for clients that do not
 /// take gzip: too long for a thread that serves others.
-pub(super) async fn answer(route: Route, headers: HeaderMap) -> Result<Response, Status> {
+pub(super) async fn answer(api: &Arc<Api>, route: Route, headers: HeaderMap) -> Result<Response, Status> {
+    let api = api.clone();
     let render = move || match route {
         Route::OpenApiV2 => v2(
             headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()),
             &headers,
         ),
-        Route::OpenApiV3Document(document) => Ok(v3(&document, &headers)),
-        _ => Ok(index()),
+        Route::OpenApiV3Document(document) => Ok(v3(&api, &document, &headers)),
+        _ => Ok(plain(StatusCode::OK, custom::whole_index(&api).into())),
     };
     tokio::task::spawn_blocking(render).await.map_err(Status::internal)?
 }
@@ -48,14 +54,9 @@ fn v2(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
     Err(not_acceptable())
 }
 
-/// `/openapi/v3`: which documents there are.
-fn index() -> Response {
-    plain(StatusCode::OK, openapi::v3_index().into())
-}
-
 /// `/openapi/v3/PATH`. An unknown document is a bare 404, as upstream.
-fn v3(path: &str, headers: &HeaderMap) -> Response {
-    openapi::v3(path).map_or_else(
+fn v3(api: &Api, path: &str, headers: &HeaderMap) -> Response {
+    openapi::v3(path).or_else(|| custom::document(api, path)).map_or_else(
         || {
             let mut response = http::Response::new(Body::empty());
             *response.status_mut() = StatusCode::NOT_FOUND;

@@ -88,27 +88,27 @@ async fn other(api: &Arc<Api>, user: &User, route: Route, head: http::request::P
         }
         Route::Compact => Err(Status::method_not_allowed()),
         Route::Metrics => get().map(|()| api.metrics.answer(api)),
-        Route::Root => get().map(|()| discovery::root()),
+        Route::Root => get().map(|()| discovery::root(api)),
         Route::Versions => {
             get()?;
             discovery::versions(accept, &head.headers)
         }
         // Upstream answers every method here.
-        Route::Groups if api.aggregation.is_empty() => discovery::groups(accept, &head.headers),
+        Route::Groups if api.aggregation.is_empty() => discovery::groups(api, accept, &head.headers),
         Route::Groups => {
-            let own = discovery::groups(accept, &HeaderMap::new())?;
+            let own = discovery::groups(api, accept, &HeaderMap::new())?;
             Ok(Box::pin(aggregation::groups(&api.aggregation, own, &head.headers)).await)
         }
-        Route::Group(group) => get().and_then(|()| discovery::group(&group, accept)),
-        Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(&group, &version, accept)),
+        Route::Group(group) => get().and_then(|()| discovery::group(api, &group, accept)),
+        Route::GroupVersion(group, version) => get().and_then(|()| discovery::resources(api, &group, &version, accept)),
         Route::OpenApiV3 if !api.aggregation.is_empty() => {
             get()?;
-            let own = Box::pin(openapi::answer(route, head.headers)).await?;
+            let own = Box::pin(openapi::answer(api, route, head.headers)).await?;
             Ok(Box::pin(aggregation::openapi_index(&api.aggregation, own)).await)
         }
         Route::OpenApiV2 | Route::OpenApiV3 | Route::OpenApiV3Document(_) => {
             get()?;
-            Box::pin(openapi::answer(route, head.headers)).await
+            Box::pin(openapi::answer(api, route, head.headers)).await
         }
         Route::NotFound if api.aggregation.has_group(path) => {
             get()?;

@@ -17,6 +17,7 @@ use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, aggregation, bootstrap, write};
 use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
 use crate::resources::KindArchiver;
+use crate::resources::custom::Registry;
 use crate::store::disk::RealDisk;
 use crate::store::{OpenError, Options, Store};
 
@@ -138,7 +139,9 @@ impl Server {
         };
         let https = local_address(&https_listener, bind)?;
         // The store before the certificates: a directory that is refused is left exactly as it was.
-        let store = open_store(&data_dir.join("store"), store_options).await?;
+        let custom = Arc::new(Registry::default());
+        let archiver = KindArchiver { custom: custom.clone() };
+        let store = open_store(&data_dir.join("store"), store_options, archiver).await?;
         let pki = Pki::open(&data_dir, https)?;
         let unusable = |reason| StartError::File {
             what: "cannot use",
@@ -166,7 +169,10 @@ impl Server {
             compress,
             notice: Notice::default(),
         };
-        let api = Arc::new(Api::new(reader, tokens, limits.clone(), Some(backends)).map_err(StartError::Bootstrap)?);
+        let api = Api::new(reader, tokens, limits.clone(), Some(backends), custom).map_err(StartError::Bootstrap)?;
+        let api = Arc::new(api);
+        // What custom resources there are is known before anybody can ask.
+        let definitions = write::Definitions::open(&api).map_err(|status| StartError::Bootstrap(status.message))?;
         let (alive, drained) = mpsc::channel(1);
         let shared = Shared::new(api.clone(), certificates, limits, alive);
         let mut tasks = JoinSet::new();
@@ -179,6 +185,7 @@ impl Server {
         tasks.spawn(upkeep(api.clone()));
         tasks.spawn(write::keep_own_statuses(api.clone()));
         tasks.spawn(aggregation::run(api.clone()));
+        tasks.spawn(definitions.run(api.clone()));
         if controllers {
             tasks.spawn(write::clear_namespaces(api.clone()));
         }
@@ -244,7 +251,7 @@ impl Server {
 }
 
 /// Opening reads and checks files: not for the threads that serve.
-async fn open_store(directory: &Path, options: Options) -> Result<Arc<Store>, StartError> {
+async fn open_store(directory: &Path, options: Options, archiver: KindArchiver) -> Result<Arc<Store>, StartError> {
     let path = directory.to_owned();
     let opened = tokio::task::spawn_blocking(move || {
         let disk = RealDisk::create(&path).map_err(|source| OpenError::Io {
@@ -252,7 +259,7 @@ async fn open_store(directory: &Path, options: Options) -> Result<Arc<Store>, St
             file: path.display().to_string(),
             source,
         })?;
-        Store::open(Arc::new(disk), options, Arc::new(KindArchiver))
+        Store::open(Arc::new(disk), options, Arc::new(archiver))
     });
     match opened.await {
         Ok(opened) => Ok(opened?),

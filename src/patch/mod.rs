@@ -9,7 +9,7 @@ mod merge;
 mod places;
 mod strategic;
 
-use crate::schema::{FieldValidation, Misfit, Schema, check, decode_object, decode_value, fits, go_word};
+use crate::schema::{FieldValidation, Misfit, Schema, check, coerce, decode_object, decode_value, fits, go_word};
 use crate::tree::Value;
 
 pub use merge::merge;
@@ -74,7 +74,7 @@ pub fn apply(
     validation: FieldValidation,
 ) -> Result<Patched, PatchError> {
     let attentive = validation != FieldValidation::Ignore;
-    let (mut patched, mut findings) = merged(kind, original, patch, schema, attentive)?;
+    let (mut patched, mut findings) = merged(kind, original, patch, Some(schema), attentive)?;
     // Most patches of most objects leave one of its kind: that is told without a pass.
     let head = |field: &str| patched.get(field) == original.get(field);
     if findings.is_empty() && head("kind") && head("apiVersion") && fits(schema, &mut patched, original) {
@@ -111,12 +111,38 @@ pub fn apply(
     }
 }
 
+/// Applies `patch` to an object of a custom resource and brings metadata into its shape. The rest is as the patch left it:
+/// what its schema says is for the caller. Findings come with it, about fields of the patch and of metadata.
+///
+/// # Errors
+/// [`PatchError`]; strategic patches need a schema of a built-in kind and are refused as not applicable.
+pub fn apply_untyped(
+    kind: PatchKind,
+    original: &Value,
+    patch: &[u8],
+    attentive: bool,
+) -> Result<(Value, Vec<String>), PatchError> {
+    let (mut patched, mut findings) = merged(kind, original, patch, None, attentive)?;
+    let invalid = |detail: String, patched: &Value| PatchError::InvalidResult {
+        object: go_format::quote(&patched.to_string()),
+        detail,
+    };
+    for field in ["kind", "apiVersion"] {
+        if patched.get(field) != original.get(field) {
+            let detail = format!("{field} of the patched object is not that of the resource");
+            return Err(invalid(detail, &patched));
+        }
+    }
+    findings.extend(coerce(&mut patched, attentive).map_err(|detail| invalid(detail, original))?);
+    Ok((patched, findings))
+}
+
 /// The object after the patch, not yet checked, and findings about the patch itself.
 fn merged(
     kind: PatchKind,
     original: &Value,
     patch: &[u8],
-    schema: Schema<'_>,
+    schema: Option<Schema<'_>>,
     attentive: bool,
 ) -> Result<(Value, Vec<String>), PatchError> {
     let mut patched = original.clone();
@@ -132,6 +158,7 @@ fn merged(
         }
         PatchKind::Strategic => {
             let (patch, findings) = decode_object(patch).map_err(PatchError::BadRequest)?;
+            let schema = schema.ok_or_else(|| PatchError::NotApplicable("no schema to merge by".to_owned()))?;
             (strategic::apply(patched, patch, schema)?, findings)
         }
     })
@@ -160,7 +187,7 @@ fn merge_patch(body: &[u8], attentive: bool) -> Result<(Value, Vec<String>), Pat
 fn shown(kind: PatchKind, original: &Value, patch: &[u8], schema: Schema<'_>, attentive: bool) -> String {
     let text = match kind {
         PatchKind::Strategic => decode_object(patch).map(|(patch, _)| go_format::value(&Value::Object(patch))),
-        _ => merged(kind, original, patch, schema, attentive)
+        _ => merged(kind, original, patch, Some(schema), attentive)
             .map(|(patched, _)| patched.to_string())
             .map_err(|error| error.to_string()),
     };

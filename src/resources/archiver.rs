@@ -1,23 +1,35 @@
-//! The store's archiver: sidecars of the built-in kinds, made again from stored JSON.
+//! The store's archiver: sidecars made again from stored JSON.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use flatkube_format::shelf::RowFrame;
 
-use super::encode::{archive, layout};
+use super::custom::Registry;
+use super::encode::{archive, archive_as, layout};
 use crate::store::{ArchiveError, Archiver};
 
 /// Makes sidecars again after an upgrade changed the columns of a kind.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct KindArchiver;
+#[derive(Debug, Clone, Default)]
+pub struct KindArchiver {
+    /// The custom resources that the server serves; none of them for tools that work on files.
+    pub custom: Arc<Registry>,
+}
 
 impl Archiver for KindArchiver {
     fn layout(&self, resource: &str) -> u32 {
-        layout(resource)
+        match self.custom.served().stored(resource) {
+            Some(custom) => custom.layout(),
+            None => layout(resource),
+        }
     }
 
     fn archive(&self, resource: &str, _key: &str, json: &[u8]) -> Result<Vec<u8>, ArchiveError> {
-        archive(resource, json).map_err(|error| ArchiveError(error.to_string()))
+        match self.custom.served().stored(resource) {
+            Some(custom) => archive_as(Some(custom), json),
+            None => archive(resource, json),
+        }
+        .map_err(|error| ArchiveError(error.to_string()))
     }
 
     fn is_object(&self, key: &str, revision: u64, json: &[u8]) -> bool {

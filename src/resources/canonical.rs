@@ -18,6 +18,9 @@ use crate::schema::{self, Schema, Shape, Type};
 /// Deepest nesting that is followed; what lies deeper stays as it was written. (Recursive schemas: CRD validation.)
 const DEPTH_MAX: usize = 64;
 
+/// The schema of metadata, the one part of a custom object that has a Go type.
+const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 /// Brings an object of that resource into canonical form.
 pub fn canonicalize(resource: &Resource, object: &mut Value) {
     canonicalize_change(resource, None, object);
@@ -30,6 +33,11 @@ pub(super) fn canonicalize_change(resource: &Resource, old: Option<&Value>, obje
         object.as_object_mut(),
     ) {
         structure(schema, old, fields, 0);
+    } else if resource.custom.is_some()
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+        && let Some(schema) = Schema::named(METADATA)
+    {
+        structure(schema, old.and_then(|old| old.get("metadata")), metadata, 0);
     }
 }
 

@@ -224,6 +224,14 @@ impl Resource {
         }
     }
 
+    /// Kind of its lists in two parts, e.g. `Pod` and `List`.
+    pub fn list_kind(&self) -> (&str, &'static str) {
+        match &self.custom {
+            Some(custom) => (&custom.list_kind, ""),
+            None => (&self.kind, "List"),
+        }
+    }
+
     /// Plural with the group, as Status messages and RBAC name it: `pods`, `deployments.apps`.
     pub fn qualified(&self) -> String {
         if self.group.is_empty() {

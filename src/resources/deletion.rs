@@ -5,7 +5,7 @@ use crate::tree::{Value, json};
 
 use super::lookup::{count, integer, list, text, texts, time_s};
 use super::strategy::{metadata_of, time_text};
-use super::{Context, Refusal, Resource};
+use super::{Context, Refusal, Resource, custom};
 
 /// What of `DeleteOptions` decides about the object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,6 +68,11 @@ pub fn prepare_delete(
         && let Some(deletion) = namespace(old, request, context)?
     {
         return Ok(deletion);
+    }
+    if resource.storage == "customresourcedefinitions.apiextensions.k8s.io"
+        && text(old, "/metadata/deletionTimestamp").is_empty()
+    {
+        return Ok(Deletion::Mark(custom::ending(old, context.now_s)));
     }
     let mut object = old.clone();
     let marked = if resource.storage == "pods" {

@@ -47,10 +47,10 @@ const METADATA_ORDER: &[&str] = &[
     "managedFields",
 ];
 
-/// Encodes an object of a built-in kind in its stored shape (see [`Resource::stored_shape`]).
+/// Encodes an object in its stored shape (see [`Resource::stored_shape`]).
 ///
-/// `kind` and `apiVersion` are left out, `metadata` comes first, `metadata.resourceVersion` is an empty string at the
-/// splice point. Costs one pass over the object and the making of its Table cells.
+/// `kind` and `apiVersion` are left out, `metadata` comes first; custom objects begin with their `apiVersion` and `kind`.
+/// `metadata.resourceVersion` is an empty string at the splice point. Costs one pass over the object and the making of its Table cells.
 pub fn encode(resource: &Resource, object: &Value) -> Result<Prepared, EncodeError> {
     let fields = object.as_object().ok_or(EncodeError::NotAnObject)?;
     let empty = Map::new();
@@ -59,7 +59,12 @@ pub fn encode(resource: &Resource, object: &Value) -> Result<Prepared, EncodeErr
         Some(metadata) => metadata.as_object().ok_or(EncodeError::NotAnObject)?,
     };
     let mut json = Vec::with_capacity(4096);
-    json.extend_from_slice(b"{\"metadata\":");
+    if resource.custom.is_some() {
+        json.extend_from_slice(resource.item_head().as_bytes());
+        json.extend_from_slice(b"\"metadata\":");
+    } else {
+        json.extend_from_slice(b"{\"metadata\":");
+    }
     let start = json.len();
     let splice = write_metadata(metadata, &mut json);
     let end = json.len();
@@ -94,13 +99,19 @@ pub fn encode(resource: &Resource, object: &Value) -> Result<Prepared, EncodeErr
 ///
 /// `resource` is the name in the store; an unknown one gets name and age as its cells.
 pub fn archive(resource: &str, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    archive_as(super::stored(resource), json)
+}
+
+/// [`archive`] of an object of a resource that is at hand, `None` for an unknown one. A version of a custom resource that is not
+/// the stored one gives its own row.
+pub fn archive_as(resource: Option<&Resource>, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let spans = Spans::find(json)?;
     let malformed = |_| EncodeError::Malformed {
         offset: 0,
         expected: "JSON",
     };
     let object: Value = serde_json::from_slice(json).map_err(malformed)?;
-    Ok(sidecar(super::stored(resource), &object, &spans).archive())
+    Ok(sidecar(resource, &object, &spans).archive())
 }
 
 /// Number of the column layout of a resource's sidecars: it changes when its columns or the rules of its cells change.
@@ -112,6 +123,30 @@ pub fn layout(resource: &str) -> u32 {
     });
     let known = layouts.get(resource).copied();
     known.unwrap_or_else(|| hash_of_layout(resource))
+}
+
+impl Resource {
+    /// Number of the column layout of sidecars whose rows are those of this resource.
+    pub fn layout(&self) -> u32 {
+        match &self.custom {
+            Some(custom) => custom.cells.layout,
+            None => layout(&self.storage),
+        }
+    }
+
+    /// What items of this resource begin with on the wire: `{"apiVersion":"example.com/v1","kind":"Widget",` for custom ones,
+    /// `{` for others.
+    pub fn item_head(&self) -> String {
+        if self.custom.is_none() {
+            return "{".to_owned();
+        }
+        let mut head = br#"{"apiVersion":"#.to_vec();
+        write_text(&self.api_version(), &mut head);
+        head.extend_from_slice(br#","kind":"#);
+        write_text(&self.kind, &mut head);
+        head.push(b',');
+        String::from_utf8(head).unwrap_or_default()
+    }
 }
 
 fn hash_of_layout(resource: &str) -> u32 {
@@ -151,11 +186,22 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
         .filter_map(|(name, value)| Some(pair(name, value.as_str()?)))
         .collect();
     labels.sort_by(|a, b| a.name.cmp(&b.name));
-    let fields = resource.map_or(&[][..], |resource| &resource.fields);
-    let mut fields: Vec<Pair> = fields
-        .iter()
-        .filter_map(|field| Some(pair(field, &kind::field_value(resource?, object, field))))
-        .collect();
+    let mut fields: Vec<Pair> = match resource {
+        None => Vec::new(),
+        Some(resource) => match &resource.custom {
+            Some(custom) => custom
+                .cells
+                .fields(object)
+                .map(|(name, value)| pair(name, &value))
+                .collect(),
+            None => {
+                let fields = resource.fields.iter();
+                fields
+                    .map(|field| pair(field, &kind::field_value(resource, object, field)))
+                    .collect()
+            }
+        },
+    };
     if !lookup::text(object, "/metadata/deletionTimestamp").is_empty() {
         fields.push(pair(DELETING.0, DELETING.1));
     }
@@ -163,7 +209,7 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
     let owners = lookup::list(object, "/metadata/ownerReferences").iter();
     let (row, holes) = table::row(&kind::cells(resource, object));
     Sidecar {
-        layout: resource.map_or(0, |resource| layout(&resource.storage)),
+        layout: resource.map_or(0, Resource::layout),
         metadata_start: spans.metadata_start as u32,
         splice: spans.splice as u32,
         metadata_tail: spans.metadata_tail as u32,

@@ -236,7 +236,10 @@ pub(super) fn of(storage: &str) -> &'static Kind {
 pub fn cells(resource: Option<&Resource>, object: &Value) -> Vec<Cell> {
     let mut row = Row::new(object);
     match resource {
-        Some(resource) => (of(&resource.storage).cells)(&mut row),
+        Some(resource) => match &resource.custom {
+            Some(custom) => return custom.cells.row(object),
+            None => (of(&resource.storage).cells)(&mut row),
+        },
         None => name_and_age(&mut row),
     }
     row.finish()

@@ -66,7 +66,7 @@ pub use declaration::{
     Column, NameRule, Resource, ResourceRef, Strategy, Subresource, SubresourceRef, all, find, stored,
 };
 pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete};
-pub use encode::{DELETING, EncodeError, archive, encode, layout};
+pub use encode::{DELETING, EncodeError, archive, archive_as, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use kind::cells;
 pub use metadata::dedup_owners;

@@ -6,7 +6,7 @@ use super::canonical::{canonicalize, canonicalize_change};
 use super::kind::{self, Kind};
 use super::lookup::{integer, text};
 use super::validate::by_rules;
-use super::{FieldError, Refusal, Resource, metadata, names, ratchet};
+use super::{FieldError, Refusal, Resource, custom, metadata, names, ratchet};
 
 /// What a strategy may know of the request.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +90,7 @@ pub fn prepare_create_with(
     (kind.validate)(object, &mut errors);
     (kind.validate_create)(object, &mut errors);
     (kind.validate_version)(context.asked.unwrap_or(resource), None, object, &mut errors);
+    custom::validate(context.asked.unwrap_or(resource), None, object, None, &mut errors);
     refuse(errors)?;
     let mut warnings = (kind.warnings_create)(object);
     warnings.extend((kind.warnings)(object));
@@ -177,6 +178,13 @@ pub fn prepare_update_with(
     if !errors.is_empty() {
         ratchet::tolerate(resource, kind, old, &mut errors);
     }
+    custom::validate(
+        context.asked.unwrap_or(resource),
+        Some(old),
+        new,
+        subresource,
+        &mut errors,
+    );
     refuse(errors)?;
     let counted = integer(old, "/metadata/generation") != integer(new, "/metadata/generation");
     let whole = matches!(subresource, None | Some("scale"));
@@ -268,6 +276,9 @@ fn isolate(resource: &Resource, kind: &Kind, subresource: Option<&str>, old: &Va
             for field in kind.status_keeps {
                 keep_in(old, new, field);
             }
+            if resource.custom.is_some() {
+                keep_all_metadata(old, new);
+            }
         }
         // The kind says what an approval may change.
         Some("approval") => {}
@@ -305,6 +316,15 @@ pub(super) fn keep_in(old: &Value, new: &mut Value, field: &'static str) {
     }
 }
 
+/// A status of a custom object brings nothing of metadata with it but who wrote it.
+fn keep_all_metadata(old: &Value, new: &mut Value) {
+    let managed = new["metadata"].get("managedFields").cloned();
+    new["metadata"] = old["metadata"].clone();
+    if let (Some(managed), Ok(metadata)) = (managed, metadata_of(new)) {
+        metadata.insert("managedFields", managed);
+    }
+}
+
 /// Makes a field what it is in `old`.
 fn keep_field(old: &Value, fields: &mut Map, field: Key) {
     match old.get(&field) {
@@ -332,8 +352,10 @@ fn count_generation(resource: &Resource, kind: &Kind, old: &Value, new: &mut Val
     let noted = kind
         .counted_metadata
         .is_some_and(|field| old["metadata"].get(field) != new["metadata"].get(field));
+    // Without a subresource for it, the status of a custom object is a field like others.
+    let status = resource.custom.is_some() && resource.subresource("status").is_none();
     let changed = both(old, new)
-        .any(|(field, old, new)| !is_head(field) && field != "metadata" && field != "status" && old != new);
+        .any(|(field, old, new)| !is_head(field) && field != "metadata" && (status || field != "status") && old != new);
     if noted || changed {
         let generation = integer(old, "/metadata/generation").unwrap_or(0) + 1;
         if let Ok(metadata) = metadata_of(new) {

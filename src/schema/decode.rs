@@ -1,5 +1,7 @@
 //! From the bytes of a request to an object of a known kind, with kube-apiserver's findings and refusals.
 
+pub(crate) mod custom;
+
 use super::json_syntax;
 use super::protobuf::{protobuf_head, protobuf_to_json};
 use super::shape::{Schema, Type};

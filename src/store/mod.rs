@@ -287,6 +287,22 @@ impl Store {
         })
     }
 
+    /// Makes the sidecars of `resource` again, in the background, where they are not of the layout that the archiver makes now:
+    /// after the columns or selectable fields of a resource changed. No revision is given out and nobody is told; reads go
+    /// on meanwhile. What is written in the old layout while this runs is not seen to. Costs what reading and writing the
+    /// objects costs.
+    ///
+    /// # Errors
+    /// [`ShelveError`]; what was made until then stays.
+    pub async fn renew(&self, resource: &str) -> Result<(), ShelveError> {
+        if self.engine.options.background {
+            let done = self.engine.signal.renew(resource).await;
+            return done.unwrap_or(Err(ShelveError::Stopped));
+        }
+        let mut shelver = self.shelver.lock().unwrap_or_else(PoisonError::into_inner);
+        shelver.renew(&resource.into())
+    }
+
     /// Proves now every byte of shelves and sealed segments, and mends what can be mended: see [`Stats::damaged`] for the
     /// rest. For stores without [`Options::background`]; does nothing for others, whose thread does it in its own time.
     pub fn scrub(&self) {

@@ -21,6 +21,7 @@ use super::selection::Selection;
 use super::shelf_set::Part;
 use super::shelving::ShelveError;
 use super::view::View;
+use super::write::Archiver;
 use crate::sync::thread;
 
 /// Writes new parts of one resource.
@@ -29,6 +30,8 @@ pub(super) struct PartWriter<'a> {
     name: &'a str,
     as_of: u64,
     row_frame: Option<RowFrame>,
+    /// Who makes sidecars of an older layout again, if that is to be done.
+    renew: Option<&'a dyn Archiver>,
     pub(super) next_file: u64,
     /// Numbers of the files that were made, in case they are not to be named.
     pub(super) written: Vec<u64>,
@@ -36,12 +39,19 @@ pub(super) struct PartWriter<'a> {
 
 impl<'a> PartWriter<'a> {
     /// For parts with all writes of a resource up to the revision `as_of`.
-    pub(super) fn new(engine: &'a Engine, name: &'a str, as_of: u64, row_frame: Option<RowFrame>) -> PartWriter<'a> {
+    pub(super) fn new(
+        engine: &'a Engine,
+        name: &'a str,
+        as_of: u64,
+        row_frame: Option<RowFrame>,
+        renew: Option<&'a dyn Archiver>,
+    ) -> PartWriter<'a> {
         PartWriter {
             engine,
             name,
             as_of,
             row_frame,
+            renew,
             next_file: engine.manifest.lock().next_file,
             written: Vec::new(),
         }
@@ -132,6 +142,8 @@ impl<'a> PartWriter<'a> {
                 let object = self.readable(object)?;
                 let read = object.json().and_then(|json| Ok((json, object.sidecar_bytes()?)));
                 let (json, sidecar) = read.map_err(|damaged| self.told(damaged))?;
+                let renewed = self.renewed(&object, json)?;
+                let sidecar = renewed.as_deref().unwrap_or(sidecar);
                 let pushed = current.push(object.key(), object.revision(), object.shape(), json, sidecar);
                 pushed.map_err(|error| self.told(Damaged::of(self.name, &error)))?;
                 if current.len_estimate() as u64 >= self.engine.options.part_bytes {
@@ -150,6 +162,28 @@ impl<'a> PartWriter<'a> {
             parts.push(self.write_part(current)?);
         }
         Ok(())
+    }
+
+    /// The sidecar made again, if it is of an older layout and that is to be done. What cannot be made again stays as it is.
+    fn renewed(&self, object: &Object, json: &[u8]) -> Result<Option<Vec<u8>>, ShelveError> {
+        let Some(archiver) = self.renew else {
+            return Ok(None);
+        };
+        let layout = object
+            .sidecar()
+            .map_err(|damaged| self.told(damaged))?
+            .layout
+            .to_native();
+        if layout == archiver.layout(self.name) {
+            return Ok(None);
+        }
+        match archiver.archive(self.name, object.key(), json) {
+            Ok(sidecar) => Ok(Some(sidecar)),
+            Err(error) => {
+                tracing::warn!(%error, resource = self.name, key = object.key(), "a sidecar cannot be made again");
+                Ok(None)
+            }
+        }
     }
 
     /// The object, or its record in the log if the shelf's bytes are damaged.

@@ -58,14 +58,21 @@ struct SignalState {
     /// Some resource is due now.
     due: bool,
     stop: bool,
-    /// Who waits for a compaction.
+    /// Who waits for work of the thread's.
     waiting: Vec<Waiting>,
 }
 
-/// A compaction that is asked for.
+/// Work that is asked for.
 struct Waiting {
-    keep: Duration,
+    work: Work,
     answer: oneshot::Sender<Result<(), ShelveError>>,
+}
+
+enum Work {
+    /// Everything is shelved, and history goes that is older than that.
+    Compact(Duration),
+    /// The sidecars of a resource are made again where they are of an older layout.
+    Renew(Arc<str>),
 }
 
 impl Signal {
@@ -83,10 +90,19 @@ impl Signal {
 
     /// Asks for a compaction. Without an answer the store was closed.
     pub(super) fn compact(&self, keep: Duration) -> oneshot::Receiver<Result<(), ShelveError>> {
+        self.ask(Work::Compact(keep))
+    }
+
+    /// Asks for the sidecars of a resource to be made again. Without an answer the store was closed.
+    pub(super) fn renew(&self, resource: &str) -> oneshot::Receiver<Result<(), ShelveError>> {
+        self.ask(Work::Renew(resource.into()))
+    }
+
+    fn ask(&self, work: Work) -> oneshot::Receiver<Result<(), ShelveError>> {
         let (answer, receiver) = oneshot::channel();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.stop {
-            state.waiting.push(Waiting { keep, answer });
+            state.waiting.push(Waiting { work, answer });
             state.due = true;
         }
         drop(state);
@@ -157,8 +173,10 @@ pub(super) struct Shelver {
     /// The delta bytes of each resource, and since when they are the same.
     quiet: HashMap<Arc<str>, (u64, Instant)>,
     scrub: Scrub,
-    /// Numbers of damaged parts, which are written anew whatever changed in them.
+    /// Numbers of parts that are damaged or hold sidecars of an older layout: they are written anew whatever changed in them.
     damaged: HashSet<u64>,
+    /// Whether sidecars of an older layout are made again.
+    renewing: bool,
     /// Resources that cannot be shelved because something damaged is in the way, and when that was found.
     stuck: HashMap<Arc<str>, Instant>,
 }
@@ -189,6 +207,7 @@ impl Shelver {
             frozen: HashMap::new(),
             quiet: HashMap::new(),
             damaged: HashSet::new(),
+            renewing: false,
             stuck: HashMap::new(),
         }
     }
@@ -201,7 +220,7 @@ impl Shelver {
             if engine.failure().is_some() {
                 return;
             }
-            self.compact_for_those_who_wait();
+            self.work_for_those_who_wait();
             let found = self.scrub.step(&engine);
             (timeout, until_written) = match self.maintain(false).and_then(|()| self.mend(found)) {
                 Ok(()) => self.next_look(),
@@ -295,11 +314,32 @@ impl Shelver {
         self.retire(Some(keep))
     }
 
+    /// Makes the sidecars of a resource again where they are not of the layout that they are made in now: shelves what was
+    /// written, and writes the parts anew in which there are others.
+    pub(super) fn renew(&mut self, name: &Arc<str>) -> Result<(), ShelveError> {
+        let layout = self.archiver.layout(name);
+        let view = self.engine.view();
+        let parts = view
+            .resource(name)
+            .map(|resource| resource.shelf.parts())
+            .unwrap_or_default();
+        let stale = parts.iter().filter(|part| part.row_layout() != Some(layout));
+        let stale: Vec<u64> = stale.map(|part| part.manifest_entry().file).collect();
+        self.damaged.extend(stale);
+        self.renewing = true;
+        let done = self.shelve(name);
+        self.renewing = false;
+        done
+    }
+
     /// Does what waits for this thread.
-    fn compact_for_those_who_wait(&mut self) {
+    fn work_for_those_who_wait(&mut self) {
         let engine = self.engine.clone();
-        for Waiting { keep, answer } in engine.signal.take_waiting() {
-            let done = self.compact(keep, || engine.queue.rotate());
+        for Waiting { work, answer } in engine.signal.take_waiting() {
+            let done = match work {
+                Work::Compact(keep) => self.compact(keep, || engine.queue.rotate()),
+                Work::Renew(resource) => self.renew(&resource),
+            };
             // Who no longer waits does not get it.
             let _ = answer.send(done);
         }
@@ -343,7 +383,9 @@ impl Shelver {
         let resource = view.resource(name).cloned().unwrap_or_default();
 
         let row_frame = self.archiver.row_frame(name);
-        let mut writer = PartWriter::new(&engine, name, shelved_revision, row_frame);
+        let archiver = self.archiver.clone();
+        let renew = self.renewing.then_some(&*archiver);
+        let mut writer = PartWriter::new(&engine, name, shelved_revision, row_frame, renew);
         let result = writer.merge(&view, &resource, &self.damaged);
         let PartWriter { next_file, written, .. } = writer;
         let parts = match result {

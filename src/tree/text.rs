@@ -67,9 +67,29 @@ fn write_number(number: &Number, json: &mut Vec<u8>) {
     if let Some(integer) = number.as_i64() {
         json.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes());
     } else {
-        // A `Vec` takes every byte.
-        let _ = write!(json, "{number}");
+        write_float(number, json);
     }
+}
+
+/// As Go writes it: no fraction that is zero, an exponent only below 1e-6 and from 1e21 on. A `Vec` takes every byte.
+fn write_float(number: &Number, json: &mut Vec<u8>) {
+    let value = match number.as_f64() {
+        Some(value) if number.is_f64() => value,
+        _ => {
+            let _ = write!(json, "{number}");
+            return;
+        }
+    };
+    if value == 0.0 || (1e-6..1e21).contains(&value.abs()) {
+        let _ = write!(json, "{value}");
+        return;
+    }
+    let text = format!("{value:e}");
+    let _ = match text.split_once('e') {
+        Some((digits, exponent)) if exponent.starts_with('-') => write!(json, "{digits}e{exponent}"),
+        Some((digits, exponent)) => write!(json, "{digits}e+{exponent}"),
+        None => write!(json, "{text}"),
+    };
 }
 
 /// Appends a text with its quotes, escaped as `serde_json` does it: only what JSON demands.

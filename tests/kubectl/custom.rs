@@ -43,7 +43,6 @@ fn done(kubectl: &Kubectl, group: &str) {
 }
 
 #[test]
-#[ignore = "custom resources are not served yet"]
 fn a_declared_kind_is_served_at_once_and_until_it_is_deleted() {
     let Some((kubectl, group)) = declared("crd") else {
         return;
@@ -99,7 +98,6 @@ fn a_declared_kind_is_served_at_once_and_until_it_is_deleted() {
 }
 
 #[test]
-#[ignore = "custom resources are not served yet"]
 fn what_a_schema_forbids_is_refused() {
     let Some((kubectl, group)) = declared("crdbad") else {
         return;
@@ -146,7 +144,6 @@ fn what_a_schema_forbids_is_refused() {
 }
 
 #[test]
-#[ignore = "custom resources are not served yet"]
 fn its_objects_are_patched_scaled_edited_and_have_a_status() {
     let Some((kubectl, group)) = declared("crdops") else {
         return;
@@ -219,7 +216,6 @@ fn its_objects_are_patched_scaled_edited_and_have_a_status() {
 }
 
 #[test]
-#[ignore = "custom resources are not served yet"]
 fn deleting_a_kind_deletes_its_objects_first() {
     let Some((kubectl, group)) = declared("crdgone") else {
         return;

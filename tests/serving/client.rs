@@ -83,6 +83,30 @@ impl Client {
         self.send("GET", path, "", Bytes::new()).await
     }
 
+    /// A list as a Table without objects.
+    pub(crate) async fn table(&self, path: &str) -> Answer {
+        let path = format!("{path}?includeObject=None");
+        self.get_as(&path, "application/json;as=Table;v=v1;g=meta.k8s.io").await
+    }
+
+    /// A GET that accepts this media type.
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        let mut request = Request::builder()
+            .uri(format!("http://{}{path}", self.address))
+            .header("accept", accept);
+        if let Some(token) = self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let (head, body) = self.inner.request(request).await.unwrap().into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer {
+            code: head.status,
+            headers: head.headers,
+            body: serde_json::from_slice(&bytes).unwrap(),
+        }
+    }
+
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.send("POST", path, "application/json", body.to_string().into())
             .await

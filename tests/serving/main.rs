@@ -1,7 +1,9 @@
 //! The server as a client meets it on the wire: who is let in, what bounds it, how it ends, and what writes do.
 
 mod client;
+mod custom_resources;
 mod deletion;
+mod ecosystem;
 mod ending;
 mod evictions;
 mod fairness;
@@ -48,6 +50,16 @@ impl Started {
         let server = Server::start(config(dir.path(), &tokens, limits, controllers))
             .await
             .unwrap();
+        Self { server, dir }
+    }
+
+    /// Stops the server and starts another one on what it left.
+    pub(crate) async fn again(self) -> Self {
+        let Self { server, dir } = self;
+        server.stop().await;
+        let tokens = dir.path().join("tokens.csv");
+        let config = config(dir.path(), &tokens, Limits::default(), false);
+        let server = Server::start(config).await.unwrap();
         Self { server, dir }
     }
 

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
-use super::{Document, groups_in_order};
+use super::{Document, Documents, verbs};
 use crate::resources::{self, Resource, ResourceRef};
 
 /// Versions of `apidiscovery.k8s.io`.
@@ -109,12 +109,12 @@ pub(super) fn core(version: Version) -> &'static Document {
 }
 
 /// The document at `/apis`.
-pub(super) fn named(version: Version) -> &'static Document {
-    static DOCUMENTS: [OnceLock<Document>; 2] = [OnceLock::new(), OnceLock::new()];
-    DOCUMENTS[version as usize].get_or_init(|| {
+pub(super) fn named(documents: &Documents, version: Version) -> &Document {
+    documents.aggregated[version as usize].get_or_init(|| {
         list(
             version,
-            groups_in_order()
+            documents
+                .groups
                 .iter()
                 .map(|(name, versions)| group(name, versions))
                 .collect(),
@@ -166,7 +166,7 @@ fn described(resource: &Resource) -> ApiResource<'_> {
         },
         scope: if resource.namespaced { "Namespaced" } else { "Cluster" },
         singular_resource: &resource.singular,
-        verbs: resource.verbs,
+        verbs: verbs(resource),
         short_names: &resource.short_names,
         categories: &resource.categories,
         subresources: subresources.collect(),

@@ -1,12 +1,14 @@
 //! The legacy discovery documents: APIVersions, APIGroupList, APIGroup, APIResourceList.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
-use super::{Document, groups_in_order};
+use super::{Document, Documents, verbs};
 use crate::resources;
+use crate::resources::custom::Served;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,9 +55,8 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
     json
 }
 
-pub(super) fn root() -> &'static Document {
-    static ROOT: OnceLock<Document> = OnceLock::new();
-    ROOT.get_or_init(|| {
+pub(super) fn root(documents: &Documents) -> &Document {
+    documents.root.get_or_init(|| {
         #[derive(Serialize)]
         struct Paths {
             paths: Vec<String>,
@@ -87,7 +88,7 @@ pub(super) fn root() -> &'static Document {
         ]
         .map(str::to_owned)
         .to_vec();
-        for (group, versions) in groups_in_order() {
+        for (group, versions) in &documents.groups {
             paths.push(format!("/apis/{group}"));
             paths.extend(versions.iter().map(|(version, _)| format!("/apis/{group}/{version}")));
         }
@@ -120,9 +121,8 @@ fn group_of<'a>(name: &'a str, versions: &'a [super::Version], alone: bool) -> G
     }
 }
 
-pub(super) fn groups() -> &'static Document {
-    static GROUPS: OnceLock<Document> = OnceLock::new();
-    GROUPS.get_or_init(|| {
+pub(super) fn groups(documents: &Documents) -> &Document {
+    documents.legacy.get_or_init(|| {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct List<'a> {
@@ -130,8 +130,8 @@ pub(super) fn groups() -> &'static Document {
             api_version: &'static str,
             groups: Vec<Group<'a>>,
         }
-        let groups = groups_in_order();
-        let groups = groups
+        let groups = documents
+            .groups
             .iter()
             .map(|(name, versions)| group_of(name, versions, false))
             .collect();
@@ -143,13 +143,12 @@ pub(super) fn groups() -> &'static Document {
     })
 }
 
-pub(super) fn group(name: &str) -> Vec<u8> {
-    let groups = groups_in_order();
-    let found = groups.iter().find(|(group, _)| *group == name);
+pub(super) fn group(documents: &Documents, name: &str) -> Vec<u8> {
+    let found = documents.groups.iter().find(|(group, _)| *group == name);
     found.map_or_else(Vec::new, |(name, versions)| encode(&group_of(name, versions, true)))
 }
 
-pub(super) fn resources(group: &str, version: &str) -> Vec<u8> {
+pub(super) fn resources(custom: &Served, group: &str, version: &str) -> Vec<u8> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct List<'a> {
@@ -160,10 +159,17 @@ pub(super) fn resources(group: &str, version: &str) -> Vec<u8> {
         resources: Vec<ApiResource<'a>>,
     }
     let mut listed = Vec::new();
-    for resource in resources::all()
-        .iter()
-        .filter(|r| r.group == group && r.version == version)
-    {
+    let built_in = || {
+        resources::all()
+            .iter()
+            .filter(|r| r.group == group && r.version == version)
+    };
+    let custom = custom.version(group, version).filter(|_| built_in().next().is_none());
+    let custom = custom
+        .into_iter()
+        .flat_map(BTreeMap::values)
+        .map(|resource| &**resource);
+    for resource in built_in().chain(custom) {
         listed.push(ApiResource {
             name: resource.plural.clone().into_owned(),
             singular_name: &resource.singular,
@@ -171,7 +177,7 @@ pub(super) fn resources(group: &str, version: &str) -> Vec<u8> {
             group: "",
             version: "",
             kind: &resource.kind,
-            verbs: resource.verbs,
+            verbs: verbs(resource),
             short_names: &resource.short_names,
             categories: &resource.categories,
             storage_version_hash: &resource.storage_version_hash,

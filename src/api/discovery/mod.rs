@@ -1,18 +1,58 @@
 //! Discovery: which groups, versions and resources are served; the legacy documents and the aggregated one.
 //!
-//! Built-in resources never change while the server runs, so every document is made once and sent from memory.
+//! Every document is made when it is first asked for and sent from memory from then on, until the custom resources that are
+//! served change.
 
 mod aggregated;
 mod legacy;
 
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
+use super::Api;
 use super::body::{Body, Response};
 use super::negotiate::{Clause, clauses, not_acceptable};
 use super::router::json;
 use super::status::Status;
-use crate::resources::{self, ResourceRef};
+use crate::resources::custom::{Registry, Served, VERBS_ENDING};
+use crate::resources::{self, Resource, ResourceRef};
+
+/// What is known about one state of the custom resources.
+#[derive(Debug, Default)]
+struct Documents {
+    /// Number of that state.
+    number: u64,
+    groups: Vec<Group>,
+    root: OnceLock<Document>,
+    legacy: OnceLock<Document>,
+    aggregated: [OnceLock<Document>; 2],
+}
+
+/// The documents of one server.
+#[derive(Debug, Default)]
+pub(super) struct Discovery {
+    documents: ArcSwapOption<Documents>,
+}
+
+impl Discovery {
+    /// Those of what is served now.
+    fn documents(&self, custom: &Registry) -> Arc<Documents> {
+        let served = custom.served();
+        if let Some(known) = self.documents.load_full().filter(|known| known.number == served.number) {
+            return known;
+        }
+        let anew = Arc::new(Documents {
+            number: served.number,
+            groups: groups_in_order(&served),
+            ..Documents::default()
+        });
+        self.documents.store(Some(anew.clone()));
+        anew
+    }
+}
 
 /// A document that is made once.
 #[derive(Debug)]
@@ -43,13 +83,25 @@ type Version = (String, Vec<ResourceRef>);
 type Group = (String, Vec<Version>);
 
 /// Groups in discovery order with their resources by version; the preferred version comes first. The core group is not
-/// among them.
-fn groups_in_order() -> Vec<Group> {
+/// among them. Groups of custom resources come behind the others, by name.
+fn groups_in_order(custom: &Served) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for resource in resources::all().iter().filter(|resource| !resource.group.is_empty()) {
         let group = find_or_push(&mut groups, &resource.group);
         let version = find_or_push(group, &resource.version);
         version.push(resource.into());
+    }
+    for (name, versions) in custom.groups() {
+        for (version, resources) in versions {
+            // A version that is built in is served as it is.
+            let built_in = resources::all()
+                .iter()
+                .any(|it| it.group == name && it.version == *version);
+            if !built_in {
+                let group = find_or_push(&mut groups, name);
+                find_or_push(group, version).extend(resources.values().cloned());
+            }
+        }
     }
     groups
 }
@@ -99,8 +151,9 @@ fn is_object(clause: &Clause<'_>) -> bool {
 }
 
 /// `GET /`: the paths that are served.
-pub(super) fn root() -> Response {
-    json(StatusCode::OK, legacy::root().body.clone())
+pub(super) fn root(api: &Api) -> Response {
+    let documents = api.discovery.documents(&api.custom);
+    json(StatusCode::OK, legacy::root(&documents).body.clone())
 }
 
 /// `GET /api`.
@@ -112,26 +165,41 @@ pub(super) fn versions(accept: Option<&str>, headers: &HeaderMap) -> Result<Resp
 }
 
 /// `GET /apis`.
-pub(super) fn groups(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
-    match wanted(accept)? {
-        Wanted::Legacy => Ok(json(StatusCode::OK, legacy::groups().body.clone())),
-        Wanted::Aggregated(version) => Ok(aggregated_answer(aggregated::named(version), version, headers)),
+pub(super) fn groups(api: &Api, accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
+    let wanted = wanted(accept)?;
+    let documents = api.discovery.documents(&api.custom);
+    match wanted {
+        Wanted::Legacy => Ok(json(StatusCode::OK, legacy::groups(&documents).body.clone())),
+        Wanted::Aggregated(version) => {
+            let document = aggregated::named(&documents, version);
+            Ok(aggregated_answer(document, version, headers))
+        }
     }
 }
 
 /// `GET /apis/GROUP`.
-pub(super) fn group(group: &str, accept: Option<&str>) -> Result<Response, Status> {
+pub(super) fn group(api: &Api, group: &str, accept: Option<&str>) -> Result<Response, Status> {
     wanted(accept)?;
-    Ok(json(StatusCode::OK, legacy::group(group)))
+    let documents = api.discovery.documents(&api.custom);
+    Ok(json(StatusCode::OK, legacy::group(&documents, group)))
 }
 
 /// `GET /api/v1`, `GET /apis/GROUP/VERSION`.
-pub(super) fn resources(group: &str, version: &str, accept: Option<&str>) -> Result<Response, Status> {
+pub(super) fn resources(api: &Api, group: &str, version: &str, accept: Option<&str>) -> Result<Response, Status> {
     wanted(accept)?;
-    Ok(json(StatusCode::OK, legacy::resources(group, version)))
+    let custom = api.custom.served();
+    Ok(json(StatusCode::OK, legacy::resources(&custom, group, version)))
 }
 
-fn aggregated_answer(document: &'static Document, version: aggregated::Version, headers: &HeaderMap) -> Response {
+/// The verbs that are told: nothing is created or changed of a resource whose definition is being deleted.
+fn verbs(resource: &Resource) -> &'static [&'static str] {
+    match &resource.custom {
+        Some(custom) if custom.terminating => VERBS_ENDING,
+        _ => resource.verbs,
+    }
+}
+
+fn aggregated_answer(document: &Document, version: aggregated::Version, headers: &HeaderMap) -> Response {
     let mut response = match_etag(&document.etag, headers).unwrap_or_else(|| {
         let mut response = json(StatusCode::OK, document.body.clone());
         let media_type = HeaderValue::from_static(version.media_type());

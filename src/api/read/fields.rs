@@ -64,7 +64,9 @@ fn stored_name(resource: &Resource, field: &str) -> String {
 
 /// Kinds without selectable fields of their own name the two that every kind has; the others have a text of their own.
 fn unsupported(resource: &Resource, field: &str) -> String {
-    if resource.fields.is_empty() {
+    if resource.custom.is_some() {
+        format!("field label not supported: {field}")
+    } else if resource.fields.is_empty() {
         let field = quoted(field);
         format!("{field} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
     } else if resource.group == "batch" && resource.kind == "Job" {

@@ -13,6 +13,7 @@ use crate::api::converted::{self, Conversion};
 use crate::api::negotiate::{MetaVersion, Shape};
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
+use crate::resources::custom::Reads;
 use crate::resources::{self, Resource, ResourceRef};
 use crate::store::{Damaged, MENDED_BY, Object, ShelvedRun};
 
@@ -73,9 +74,24 @@ pub(super) struct Form {
     head: String,
     /// For the versions of a kind whose shape is not the stored one.
     pub(super) conversion: Option<Conversion>,
+    /// For custom resources, whose stored JSON has a head.
+    custom: Option<CustomHead>,
     /// Column layout of current sidecars; only rows need it.
     layout: u32,
 }
+
+/// The head of custom objects: `{"apiVersion":…,"kind":…,`.
+#[derive(Debug, Clone)]
+struct CustomHead {
+    /// That of this version.
+    text: Box<str>,
+    /// Whether all objects are stored with it.
+    is_stored: bool,
+    reads: Reads,
+}
+
+/// What stands between the head of stored JSON and the value of its metadata.
+const METADATA_NAME: &str = r#""metadata":"#;
 
 impl What {
     /// What a single object becomes for a client.
@@ -92,6 +108,19 @@ impl What {
                 go_type(&info.resource)
             ))),
         }
+    }
+}
+
+impl CustomHead {
+    /// What is sent in place of the first bytes of a stored object, and how many these are. Another version's head ends where
+    /// the sidecar says that metadata begins.
+    fn before(&self, object: &Object) -> Result<(&[u8], usize), BodyError> {
+        let own = self.text.as_bytes();
+        if self.is_stored || object.json()?.starts_with(own) {
+            return Ok((b"", 0));
+        }
+        let metadata = object.sidecar()?.metadata_start.to_native() as usize;
+        Ok((own, metadata.saturating_sub(METADATA_NAME.len())))
     }
 }
 
@@ -130,17 +159,22 @@ impl Form {
             what,
             head: format!(r#"{{"kind":"{}","apiVersion":"{version}","#, &resource.kind),
             conversion: converted::conversion(resource),
-            layout: if let What::Row(..) = what {
-                resources::layout(&resource.storage)
-            } else {
-                0
-            },
+            custom: resource.custom.as_ref().map(|custom| CustomHead {
+                text: resource.item_head().into(),
+                is_stored: custom.stored.is_none() && !custom.mixed,
+                reads: custom.reads.clone(),
+            }),
+            layout: if let What::Row(..) = what { resource.layout() } else { 0 },
         }
     }
 
     /// Whether objects are sent as they are stored, so that a run of them is one slice.
     pub(super) fn is_stored(&self) -> bool {
-        self.what == What::Item && self.conversion.is_none()
+        let headed = self
+            .custom
+            .as_ref()
+            .is_none_or(|head| head.is_stored && head.reads.all_as_stored());
+        self.what == What::Item && self.conversion.is_none() && headed
     }
 
     /// Appends the object under its own revision. `now_s` is the Unix time that ages are told for.
@@ -249,7 +283,20 @@ impl Form {
         revision: u64,
         out: &mut Chunks,
     ) -> Result<(), BodyError> {
-        let (head, skip) = head.map_or((&b""[..], 0), |head| (head, 1));
+        if self
+            .custom
+            .as_ref()
+            .is_some_and(|head| !head.reads.as_stored(object.revision()))
+        {
+            let (before, behind) = object.json_around_revision()?;
+            let stored = [before, digits(revision).as_bytes(), behind].concat();
+            out.copy(&converted::by_schema(&self.resource, &stored)?);
+            return Ok(());
+        }
+        let (head, skip) = match &self.custom {
+            Some(custom) => custom.before(object)?,
+            None => head.map_or((&b""[..], 0), |head| (head, 1)),
+        };
         if let Some(conversion) = &self.conversion {
             let (before, behind) = object.json_around_revision()?;
             let stored = [before, digits(revision).as_bytes(), behind].concat();
@@ -375,6 +422,9 @@ fn include(info: &RequestInfo) -> Result<Include, Status> {
 
 /// The name of the Go type that upstream's messages show: `*apps.Deployment`.
 fn go_type(resource: &Resource) -> String {
+    if resource.custom.is_some() {
+        return "*unstructured.Unstructured".to_owned();
+    }
     let package = match resource.group.split('.').next() {
         None | Some("" | "events") => "core",
         Some(package) => package,

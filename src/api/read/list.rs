@@ -394,12 +394,11 @@ impl ListBody {
                 r#"{{"kind":"PartialObjectMetadataList","apiVersion":"{}""#,
                 version.api_version()
             ),
-            What::Item | What::Whole => write!(
-                head,
-                r#"{{"kind":"{}List","apiVersion":"{}""#,
-                &form.resource.kind,
-                form.resource.api_version()
-            ),
+            What::Item | What::Whole => {
+                let (kind, list) = form.resource.list_kind();
+                let version = form.resource.api_version();
+                write!(head, r#"{{"kind":"{kind}{list}","apiVersion":"{version}""#)
+            }
         };
         head.push_str(r#","metadata":{"resourceVersion":""#);
         head.push_str(digits(revision).as_str());
@@ -408,6 +407,9 @@ impl ListBody {
             head.push_str(r#","continue":""#);
             head.push_str(&token);
             head.push('"');
+        } else if form.resource.custom.is_some() && form.what == What::Item {
+            // Upstream's lists of custom objects always tell it.
+            head.push_str(r#","continue":"""#);
         }
         if let Some(remaining) = page.remaining {
             head.push_str(r#","remainingItemCount":"#);

@@ -7,7 +7,7 @@ use super::options::WriteOptions;
 use super::preconditions::check_versioned;
 use super::target::Target;
 use super::update::{self, Edited};
-use super::{create, object, scale};
+use super::{create, custom, object, scale};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -155,7 +155,11 @@ impl Configuration {
             let force = info.query.flag("force");
             apply::apply(typed, &KindVersions(resource), live, &self.value, request, force)
         });
-        self.finish(applied, schema, live)
+        let value = self.finish(applied, schema, live)?;
+        if resource.custom.is_some() {
+            return custom::applied(resource, value);
+        }
+        Ok(value)
     }
 
     /// Refuses a configuration of another kind.

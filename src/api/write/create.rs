@@ -8,7 +8,7 @@ use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
 use super::policies::{self, Judged};
-use super::{classes, namespaces, object, pods, reply};
+use super::{classes, custom, namespaces, object, pods, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -41,6 +41,9 @@ pub(super) fn decode(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
+    if info.resource.custom.is_some() && info.subresource_name() != "scale" {
+        return custom::decode(info, syntax, body, validation);
+    }
     let (group, version, kind) = match &info.subresource {
         Some(sub) => (&*sub.group, &*sub.version, &*sub.kind),
         None => (&*info.resource.group, &*info.resource.version, &*info.resource.kind),
@@ -80,7 +83,19 @@ pub(super) async fn insert(
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let view = api.reader.store.view();
     namespaces::admit(&view, info, object::admission_name(&value))?;
+    let _passing = match &resource.custom {
+        None => None,
+        Some(custom) => {
+            let ending = || {
+                let why = "create not allowed while custom resource definition is terminating";
+                Status::forbidden(&resource.group, &resource.plural, object::meta(&value, "name"), why)
+            };
+            let open = !custom.terminating;
+            Some(open.then_some(custom.gate.pass().await).flatten().ok_or_else(ending)?)
+        }
+    };
     let mut value = resources::to_stored(resource, value);
+    resources::custom::store(resource, &mut value);
     classes::check_only_default(&view, shape, &value)?;
     let fills = if shape.storage == "pods" {
         pods::admit(&view, info, &value)?

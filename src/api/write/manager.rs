@@ -123,6 +123,9 @@ fn resets(resource: &Resource, subresource: &str) -> &'static [&'static str] {
 
 /// What objects of the resource are to merging.
 pub(super) fn typed(resource: &Resource) -> Option<Typed<'_>> {
+    if resource.custom.is_some() {
+        return Some(Typed::DEDUCED);
+    }
     Schema::of(&resource.group, &resource.version, &resource.kind).map(Typed::from)
 }
 
@@ -143,6 +146,12 @@ impl KindVersions<'_> {
 
 impl Versions for KindVersions<'_> {
     fn in_version(&self, object: &Value, api_version: &str) -> Option<(Typed<'_>, Value)> {
+        if self.0.custom.is_some() {
+            // Versions differ in what they are called.
+            let mut object = object.clone();
+            object["apiVersion"] = api_version.into();
+            return self.has(api_version).then_some((typed(self.0)?, object));
+        }
         let from = self.find(object["apiVersion"].as_str().unwrap_or(""))?;
         let to = self.find(api_version)?;
         let stored = resources::to_stored(from, object.clone());
@@ -150,6 +159,9 @@ impl Versions for KindVersions<'_> {
     }
 
     fn has(&self, api_version: &str) -> bool {
+        if let Some(custom) = &self.0.custom {
+            return custom.versions.iter().any(|version| *version == api_version);
+        }
         self.find(api_version).is_some()
     }
 }

@@ -7,8 +7,9 @@
 //! | `scale`, `binding`, `eviction`, `token`, `reviews` | paths whose body is not the object itself |
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
 //! | `policies` | what policies say |
+//! | `custom` | objects of custom resources |
 //! | `preconditions` | which object, at which revision, a write demands |
-//! | `clearing`, `remains`, `own_status` | what the server does by itself |
+//! | `clearing`, `remains`, `own_status`, `definitions`, `finalizing` | what the server does by itself |
 //! | `client` | writes of the program's own parts |
 //! | `commit` | handing over to the store |
 //! | `reply` | the answer |
@@ -21,9 +22,12 @@ mod client;
 mod collection;
 mod commit;
 mod create;
+mod custom;
+mod definitions;
 mod delete;
 mod delete_options;
 mod eviction;
+mod finalizing;
 mod manager;
 mod namespaces;
 mod object;
@@ -60,6 +64,7 @@ pub(super) use super::read::quoted;
 pub(super) use classes::all;
 pub(super) use clearing::run as clear_namespaces;
 pub use client::{Client, Delete};
+pub(super) use definitions::Definitions;
 pub(super) use own_status::{add_api_service, remove_own, run as keep_own_statuses, set_condition};
 pub(super) use scale::get as get_scale;
 pub(super) use services::Services;

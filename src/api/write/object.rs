@@ -19,6 +19,9 @@ pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Stat
         None => serde_json::from_slice(json),
     }
     .map_err(Status::internal)?;
+    if shape.custom.is_some() {
+        resources::custom::refresh(shape, &mut value);
+    }
     if let Some(fields) = value.as_object_mut() {
         fields.insert("kind", shape.kind.clone().into());
         fields.insert("apiVersion", shape.api_version().into());
@@ -29,6 +32,7 @@ pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Stat
 /// A stored object in the version of the request, with that version's kind and apiVersion.
 pub(super) fn in_version(resource: &Resource, stored: Value) -> Value {
     let mut value = resources::from_stored(resource, stored);
+    resources::custom::show(resource, &mut value);
     if let Some(fields) = value.as_object_mut() {
         fields.insert("kind", resource.kind.clone().into());
         fields.insert("apiVersion", resource.api_version().into());

@@ -193,9 +193,14 @@ pub(super) fn patch_type(headers: &HeaderMap) -> Result<PatchType, Status> {
             names.join(", ")
         )));
     }
+    Err(no_patch())
+}
+
+/// 415 for a media type that is no patch of the resource.
+pub(super) fn no_patch() -> Status {
     let mut status = Status::unsupported_media_type("415: Unsupported Media Type");
     status.details = Some(Box::default());
-    Err(status)
+    status
 }
 
 /// Media types of patches.

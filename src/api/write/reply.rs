@@ -37,7 +37,12 @@ pub(super) fn tree(
     warnings: &[String],
 ) -> Result<Response, Status> {
     let resource = &info.resource;
-    let cells = resources::cells(resource.stored_shape(), &object);
+    let shape = if resource.custom.is_some() {
+        Some(&**resource)
+    } else {
+        resource.stored_shape()
+    };
+    let cells = resources::cells(shape, &object);
     let object = object::in_version(resource, object);
     let response = unstored::answer(info, code, &resource.columns, &cells, &object)?;
     Ok(with_warnings(response, warnings))
@@ -45,7 +50,7 @@ pub(super) fn tree(
 
 /// Answers with the Scale of an object.
 pub(super) fn scale(info: &RequestInfo, workload: &Value, warnings: &[String]) -> Result<Response, Status> {
-    let scale = scale_of(workload);
+    let (scale, _) = scale_of(&info.resource, workload);
     let response = unstored::answer(info, StatusCode::OK, COLUMNS, &scale_cells(&scale), &scale)?;
     Ok(with_warnings(response, warnings))
 }

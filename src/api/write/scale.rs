@@ -32,8 +32,21 @@ pub(in crate::api) fn get(api: &Api, info: &RequestInfo) -> Result<Response, Sta
         .map_err(Status::internal)?;
     let name = info.name.as_deref().unwrap_or("");
     let found = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
-    let parent = object::of_stored(&found, resource)?;
+    let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
+    let parent = object::of_stored(&found, shape)?;
+    if !scale_of(resource, &parent).1 {
+        return Err(Status::internal(format_args!(
+            "the spec replicas field {} does not exist",
+            replicas_path(info)
+        )));
+    }
     reply::scale(info, &parent, &[])
+}
+
+/// Where a custom resource has its replicas, as it is told.
+fn replicas_path(info: &RequestInfo) -> String {
+    let scale = info.resource.custom.as_ref().and_then(|custom| custom.scale.as_ref());
+    object::quoted(&scale.map_or_else(String::new, |scale| format!(".{}", scale.spec.join("."))))
 }
 
 /// PUT of `scale`.
@@ -69,11 +82,15 @@ pub(super) async fn patch(
     let schema = Schema::of("autoscaling", "v1", "Scale").ok_or_else(Status::method_not_allowed)?;
     let target = Target::of(info);
     let edit = |old: &Value| {
-        let shown = scale_of(old);
+        let (shown, known) = scale_of(&info.resource, old);
         let mut patched =
             patch::apply(kind, &shown, body, schema, options.validation).map_err(update::patch_refused)?;
         create::check_place(info, &mut patched.value)?;
         update::check_name(info, &patched.value)?;
+        if !known && patched.value["spec"]["replicas"].is_null() {
+            let why = format!("the spec replicas field {} cannot be empty", replicas_path(info));
+            return Err(Status::bad_request(why));
+        }
         let asked = update::revision_of(&patched.value)?;
         let wanted = if asked == update::revision_of(old)? {
             None
@@ -98,13 +115,24 @@ pub(super) async fn apply(
         manager: Some(Manager::applying(info)),
         ..Target::of(info)
     };
-    let path = |version: &str| (version == info.resource.api_version()).then_some(&["spec", "replicas"][..]);
+    let own = info.resource.api_version();
+    let custom = info.resource.custom.as_ref();
+    let names: Vec<&str> = match custom.and_then(|custom| custom.scale.as_ref()) {
+        Some(scale) => scale.spec.iter().map(String::as_str).collect(),
+        None => vec!["spec", "replicas"],
+    };
+    let path = |version: &str| {
+        let known = custom.map_or(version == own, |custom| {
+            custom.versions.iter().any(|other| other == version)
+        });
+        known.then_some(names.as_slice())
+    };
     let edit = |old: &Value| {
         let configuration = configuration.clone()?;
         configuration.check_kind("autoscaling/v1", "Scale")?;
         let entries = old["metadata"]["managedFields"].as_array();
         let entries = entries.map(|entries| entries.as_slice()).unwrap_or_default();
-        let mut shown = scale_of(old);
+        let (mut shown, _) = scale_of(&info.resource, old);
         shown["metadata"]["managedFields"] = to_scale(entries, path).into();
         let applied = Manager::applying(info).with_request("autoscaling/v1", |request| {
             let typed = Typed::from(schema);
@@ -140,7 +168,10 @@ pub(super) async fn apply(
 
 fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
     let parent = match changed {
-        Changed::Stored(stored) => object::of_stored(&stored, &info.resource)?,
+        Changed::Stored(stored) => {
+            let shape = info.resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
+            object::of_stored(&stored, shape)?
+        }
         Changed::Tree(value) => value,
     };
     reply::scale(info, &parent, warnings)

@@ -13,7 +13,7 @@ use super::options::WriteOptions;
 use super::policies::{self, Judged};
 use super::preconditions::{check_uid, check_versioned};
 use super::target::Target;
-use super::{classes, create, object, reply};
+use super::{classes, create, custom, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -95,11 +95,14 @@ pub(super) async fn patch(
     body: &Bytes,
 ) -> Result<Response, Status> {
     let resource = &info.resource;
-    let schema =
-        Schema::of(&resource.group, &resource.version, &resource.kind).ok_or_else(Status::method_not_allowed)?;
+    let schema = Schema::of(&resource.group, &resource.version, &resource.kind);
     let target = Target::of(info);
     let edit = |old: &Value| {
-        let mut patched = patch::apply(kind, old, body, schema, options.validation).map_err(patch_refused)?;
+        let mut patched = match schema {
+            _ if resource.custom.is_some() => custom::patched(info, kind, old, body, options.validation)?,
+            Some(schema) => patch::apply(kind, old, body, schema, options.validation).map_err(patch_refused)?,
+            None => return Err(Status::method_not_allowed()),
+        };
         create::check_place(info, &mut patched.value)?;
         check_name(info, &patched.value)?;
         object::dedup_owners(&mut patched.value, true, &mut patched.warnings);
@@ -199,7 +202,8 @@ pub(super) async fn change(
     for _ in 0..ATTEMPTS_MAX {
         let current = base.ok_or_else(|| target.not_found())?;
         let old = object::of_stored(&current, shape)?;
-        let shown = if resources::has_other_shape(resource) {
+        let other = resource.custom.as_ref().is_some_and(|custom| custom.stored.is_some());
+        let shown = if other || resources::has_other_shape(resource) {
             Cow::Owned(object::in_version(resource, old.clone()))
         } else {
             Cow::Borrowed(&old)
@@ -213,6 +217,7 @@ pub(super) async fn change(
             return Err(target.modified());
         }
         let mut new = resources::to_stored(resource, value);
+        resources::custom::store(resource, &mut new);
         if !target.own {
             classes::check_only_default(&api.reader.store.view(), shape, &new)?;
             let told =

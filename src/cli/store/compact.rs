@@ -119,7 +119,7 @@ fn of_directory(runtime: &tokio::runtime::Runtime, directory: &Path, keep: Durat
         ..Options::default()
     };
     let disk = RealDisk::create(&path).map_err(|error| Failure::io("open", &path, &error))?;
-    let store = Store::open(Arc::new(disk), options, Arc::new(KindArchiver));
+    let store = Store::open(Arc::new(disk), options, Arc::new(KindArchiver::default()));
     let store = store.map_err(|error| crate::cli::server::explain(StartError::Store(error)))?;
     let compacted = runtime.block_on(compact(&store, keep));
     store.close();

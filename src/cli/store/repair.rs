@@ -41,7 +41,8 @@ pub(super) fn run(directory: &Path, permission: &Permission, quiet: Quiet) -> Re
         .map_err(|error| super::directory::lock_failed(&store, &error))?;
 
     let bar = quiet.bytes(Some(bytes_of(&store)?), "look");
-    let diagnosis = examine(&*disk, &KindArchiver, &|bytes| bar.inc(bytes)).map_err(|error| failed(&error))?;
+    let diagnosis =
+        examine(&*disk, &KindArchiver::default(), &|bytes| bar.inc(bytes)).map_err(|error| failed(&error))?;
     bar.finish_and_clear();
     for damaged in &diagnosis.damaged {
         eprintln!("{}: offset {}: {}", damaged.file, damaged.offset, damaged.reason);
@@ -74,7 +75,9 @@ pub(super) fn run(directory: &Path, permission: &Permission, quiet: Quiet) -> Re
     let aside = put_aside(directory, &store, &diagnosis)?;
     let bar = quiet.bytes(None, "repair");
     let options = Options::default();
-    let done = diagnosis.carry_out(&disk, &KindArchiver, options.part_bytes, &|bytes| bar.inc(bytes));
+    let done = diagnosis.carry_out(&disk, &KindArchiver::default(), options.part_bytes, &|bytes| {
+        bar.inc(bytes)
+    });
     bar.finish_and_clear();
     done.map_err(|error| failed(&error))?;
     drop(lock);

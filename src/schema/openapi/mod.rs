@@ -44,6 +44,11 @@ impl Document {
         Bytes::from(plain)
     }
 
+    /// A document whose text is at hand. `key` is what its content depends on.
+    pub(crate) fn of_text(key: &str, text: &[u8]) -> Document {
+        Document::compress(key, |out| out.write_all(text))
+    }
+
     fn compress(key: &str, write: impl FnOnce(&mut Counted) -> io::Result<()>) -> Document {
         let mut out = Counted {
             inner: GzEncoder::new(Vec::new(), Compression::default()),
@@ -79,7 +84,7 @@ impl Write for Counted {
 }
 
 /// A SHA-256 of the stamp and of the document's key.
-fn hash(key: &str) -> String {
+pub(crate) fn hash(key: &str) -> String {
     use std::fmt::Write as _;
     let digest = ring::digest::digest(&ring::digest::SHA256, format!("{STAMP:x} {LEVEL} {key}").as_bytes());
     digest
