@@ -15,6 +15,7 @@
 //! | `shelves` | shelf parts made, opened, checked; a resource shelved |
 //! | `sidecars` | made, accessed; requirements evaluated; rows rendered |
 //! | `schemas` | custom objects pruned, filled and validated |
+//! | `expressions` | rules of custom resources compiled and run |
 //! | `patches`, `codec` | patches; bodies to objects to what is stored |
 //!
 //! `stored`, `protobuf` (the objects), `opened`, `staged` (stores) and `asking` (requests) are what they measure with.
@@ -26,6 +27,7 @@ use criterion::measurement::WallTime;
 
 mod asking;
 mod codec;
+mod expressions;
 mod log;
 mod opened;
 mod patches;
@@ -51,6 +53,7 @@ fn main() {
     codec::bench(&mut criterion);
     patches::bench(&mut criterion);
     schemas::bench(&mut criterion);
+    expressions::bench(&mut criterion);
     sidecars::bench(&mut criterion);
     shelves::bench(&mut criterion, quick);
     log::bench(&mut criterion, quick);

@@ -6,6 +6,7 @@
 
 mod applies;
 mod directory;
+mod expressions;
 mod files;
 mod input;
 mod json_tree;
@@ -23,6 +24,7 @@ mod exercise;
 
 pub use applies::apply;
 pub use directory::{data_directory, directory_seed};
+pub use expressions::cel;
 pub use files::{manifest, record, segment, shelf, sidecar};
 pub use json_tree::{tree, tree_changes};
 pub use objects::{body, protobuf, row, stored_object};
@@ -53,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     ("tree_changes", tree_changes),
     ("scalars", scalars),
     ("structural", structural),
+    ("cel", cel),
     ("row", row),
     ("stored_object", stored_object),
     ("sidecar", sidecar),

@@ -1,6 +1,6 @@
 //! The authorizer that policies may ask. Expressions can speak of it; who answers is given from above.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::functions::{Price, Row};
 use super::value::{Failure, Outcome, Val};
@@ -66,7 +66,7 @@ impl<'a> Authorization<'a> {
     /// What the variable `authorizer` is.
     pub(super) fn value(authorizer: &'a dyn Authorizer, question: Question, resource: bool) -> Val<'a> {
         let stage = if resource { Stage::Resource } else { Stage::Authorizer };
-        Val::Authorization(Arc::new(Authorization {
+        Val::Authorization(Rc::new(Authorization {
             authorizer,
             question,
             stage,
@@ -83,14 +83,14 @@ impl<'a> Authorization<'a> {
         }
     }
 
-    fn with(&self, stage: Stage, change: impl FnOnce(&mut Question)) -> Outcome<'a> {
+    fn with(&self, stage: Stage, change: impl FnOnce(&mut Question)) -> Val<'a> {
         let mut question = self.question.clone();
         change(&mut question);
-        Ok(Val::Authorization(Arc::new(Authorization {
+        Val::Authorization(Rc::new(Authorization {
             authorizer: self.authorizer,
             question,
             stage,
-        })))
+        }))
     }
 }
 
@@ -103,13 +103,15 @@ pub(super) const ROWS: &[Row] = &[
             if path.trim().is_empty() {
                 return Some(Err(Failure::told("path must not be empty")));
             }
-            Some(it.with(Stage::Path, |question| question.path = Some(path.to_string())))
+            Some(Ok(
+                it.with(Stage::Path, |question| question.path = Some(path.to_string()))
+            ))
         }
         _ => None,
     }),
     ("group", true, Price::One, |_, args| match args {
         [Val::Authorization(it), Val::String(group)] if matches!(it.stage, Stage::Authorizer) => {
-            Some(it.with(Stage::Group, |question| question.group = group.to_string()))
+            Some(Ok(it.with(Stage::Group, |question| question.group = group.to_string())))
         }
         _ => None,
     }),
@@ -117,9 +119,9 @@ pub(super) const ROWS: &[Row] = &[
         [Val::Authorization(it), Val::String(namespace), Val::String(name)]
             if matches!(it.stage, Stage::Authorizer) =>
         {
-            Some(it.with(Stage::Authorizer, |question| {
+            Some(Ok(it.with(Stage::Authorizer, |question| {
                 question.service_account = Some((namespace.to_string(), name.to_string()));
-            }))
+            })))
         }
         _ => None,
     }),
@@ -128,7 +130,9 @@ pub(super) const ROWS: &[Row] = &[
             if resource.trim().is_empty() {
                 return Some(Err(Failure::told("resource must not be empty")));
             }
-            Some(it.with(Stage::Resource, |question| question.resource = resource.to_string()))
+            Some(Ok(it.with(Stage::Resource, |question| {
+                question.resource = resource.to_string();
+            })))
         }
         _ => None,
     }),
@@ -155,7 +159,7 @@ pub(super) const ROWS: &[Row] = &[
             let mut question = it.question.clone();
             question.verb = verb.to_string();
             let decision = it.authorizer.check(&question);
-            Some(it.with(Stage::Decision(decision), |_| {}))
+            Some(Ok(it.with(Stage::Decision(decision), |_| {})))
         }
         _ => None,
     }),
@@ -179,9 +183,9 @@ pub(super) const ROWS: &[Row] = &[
 
 fn narrowed<'a>(args: &[Val<'a>], change: fn(&mut Question, String)) -> Option<Outcome<'a>> {
     match args {
-        [Val::Authorization(it), Val::String(text)] if matches!(it.stage, Stage::Resource) => {
-            Some(it.with(Stage::Resource, |question| change(question, text.to_string())))
-        }
+        [Val::Authorization(it), Val::String(text)] if matches!(it.stage, Stage::Resource) => Some(Ok(
+            it.with(Stage::Resource, |question| change(question, text.to_string()))
+        )),
         _ => None,
     }
 }

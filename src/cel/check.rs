@@ -188,20 +188,10 @@ impl Checker<'_> {
                 Type::Dyn
             }
             Type::Map(pair) => pair.1.clone(),
-            Type::Object(shape, name) => match shape.field(field) {
-                Some(found) => Type::of_shape(&found.shape, &format!("{name}.{field}")),
-                None => {
-                    self.tell(at, format!("undefined field '{field}'"));
-                    Type::Error
-                }
-            },
-            Type::Record(record) => match record.fields.iter().find(|(name, _)| **name == *field) {
-                Some((_, found)) => found.clone(),
-                None => {
-                    self.tell(at, format!("undefined field '{field}'"));
-                    Type::Error
-                }
-            },
+            Type::Object(..) | Type::Record(_) => field_of(&target, field).unwrap_or_else(|| {
+                self.tell(at, format!("undefined field '{field}'"));
+                Type::Error
+            }),
             other => {
                 self.tell(at, format!("type '{other}' does not support field selection"));
                 Type::Error
@@ -479,6 +469,21 @@ impl Checker<'_> {
             return Type::Error;
         }
         list
+    }
+}
+
+/// The type of a field of an object.
+fn field_of(object: &Type, field: &str) -> Option<Type> {
+    match object {
+        Type::Object(shape, name) => {
+            let found = shape.field(field)?;
+            Some(Type::of_shape(&found.shape, &format!("{name}.{field}")))
+        }
+        Type::Record(record) => {
+            let found = record.fields.iter().find(|(name, _)| **name == *field)?;
+            Some(found.1.clone())
+        }
+        _ => None,
     }
 }
 

@@ -212,7 +212,7 @@ impl<'a> Estimator<'a> {
                 let target = self.known(*target).cost;
                 let value = Self::made(Range::of(0));
                 let body = self.within(&[(name.clone(), value)], *body).cost;
-                let wrapped = Range::of(if *flat { 0 } else { 1 });
+                let wrapped = Range::of(u64::from(!*flat));
                 let some = Range::of(11).plus(target).plus(body).plus(wrapped);
                 Self::made(target.plus(Range::of(1)).plus(some.union(Range::of(1))))
             }
@@ -291,6 +291,18 @@ impl<'a> Estimator<'a> {
             entries: None,
             path: self.element(range.path),
         }
+    }
+
+    /// The size of the items of a list that is at a place.
+    fn item_size(path: Path<'a>) -> Range {
+        let shape = match path {
+            Path::None => None,
+            Path::At(shape) => shape.and_then(|shape| shape.element()),
+        };
+        shape.map_or(UNKNOWN, |shape| Range {
+            min: 0,
+            max: shape.elements_max,
+        })
     }
 
     fn element(&self, path: Path<'a>) -> Path<'a> {
@@ -431,28 +443,16 @@ impl<'a> Estimator<'a> {
         match (name, own) {
             ("check", _) => (Range::of(350_000), None),
             ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", Some(own)) => {
-                let item = match target.map(|(id, known)| (self.type_of(*id), known)) {
-                    Some((Type::List(items), known)) => match &**items {
-                        Type::String | Type::Bytes => match known.path {
-                            Path::None => one.plus(UNKNOWN.scaled(0.1)),
-                            path => match self.element(path) {
-                                Path::At(Some(shape)) => one.plus(
-                                    Range {
-                                        min: 0,
-                                        max: shape.elements_max,
-                                    }
-                                    .scaled(0.1),
-                                ),
-                                _ => one.plus(UNKNOWN.scaled(0.1)),
-                            },
-                        },
-                        _ => one,
-                    },
-                    _ => return (own.scaled(0.1), None),
+                let Some((Type::List(items), path)) = target.map(|(id, known)| (self.type_of(*id), known.path)) else {
+                    return (own.scaled(0.1), None);
+                };
+                let item = match **items {
+                    // Comparing texts costs as much as they are long.
+                    Type::String | Type::Bytes => one.plus(Self::item_size(path).scaled(0.1)),
+                    _ => one,
                 };
                 (own.times(item), None)
             }
-            ("url", None) => (size(0).scaled(0.1), None),
             ("lowerAscii" | "upperAscii" | "substring" | "trim", Some(own)) => (own.scaled(0.1), Some(own)),
             ("replace", Some(own)) => (own.scaled(0.2), Some(replaced(own, size(0), size(1)))),
             ("split", Some(own)) => (
@@ -468,16 +468,7 @@ impl<'a> Estimator<'a> {
                     min: own.min.saturating_sub(1),
                     max: own.max.saturating_sub(1),
                 };
-                let item = match target.map(|(_, known)| known.path) {
-                    Some(path @ Path::At(_)) => match self.element(path) {
-                        Path::At(Some(shape)) => Range {
-                            min: 0,
-                            max: shape.elements_max,
-                        },
-                        _ => UNKNOWN,
-                    },
-                    _ => UNKNOWN,
-                };
+                let item = Self::item_size(target.map_or(Path::None, |(_, known)| known.path));
                 let made = own.times(item).plus(separator.times(gaps));
                 (made.scaled(0.1), Some(made))
             }
@@ -487,7 +478,7 @@ impl<'a> Estimator<'a> {
             }
             ("matches", Some(own)) => (own.plus(one).scaled(0.1).times(size(0).scaled(0.25)), None),
             ("contains", Some(own)) => (own.scaled(0.1).times(size(0).scaled(0.1)), None),
-            ("startsWith" | "endsWith", Some(_)) => (size(0).scaled(0.1), None),
+            ("url", None) | ("startsWith" | "endsWith", Some(_)) => (size(0).scaled(0.1), None),
             ("format", Some(own)) => (own.scaled(0.1), Some(own.plus(size(0)))),
             ("validate", Some(_)) => (size(0).plus(one).scaled(0.1).times(Range::of(15)), None),
             ("containsIP" | "containsCIDR", Some(_)) => {

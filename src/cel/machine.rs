@@ -5,6 +5,7 @@
 //! objects, replacing in a text) cannot stall a write. Both are charged before the work is done.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use regex::Regex;
@@ -323,7 +324,7 @@ impl<'a> Machine<'a> {
             }
         }
         self.charge(30)?;
-        Ok(Val::Map(Map::Made(Arc::new(map))))
+        Ok(Val::Map(Map::Made(Rc::new(map))))
     }
 
     fn object(&mut self, fields: &[(Arc<str>, Entry)]) -> Outcome<'a> {
@@ -338,7 +339,7 @@ impl<'a> Machine<'a> {
             map.insert(Key::String((&**name).into()), value);
         }
         self.charge(40)?;
-        Ok(Val::Map(Map::Made(Arc::new(map))))
+        Ok(Val::Map(Map::Made(Rc::new(map))))
     }
 
     fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
@@ -361,12 +362,11 @@ impl<'a> Machine<'a> {
             Val::Map(map) => {
                 self.work(WORK_VALUE * map.len() as u64)?;
                 for key in map.keys() {
-                    let pair = match fold.names.1 {
-                        None => (key, None),
-                        Some(_) => {
-                            let value = map.get(&key).unwrap_or(Ok(Val::Null))?;
-                            (key, Some(value))
-                        }
+                    let pair = if fold.names.1.is_some() {
+                        let value = map.get(&key).unwrap_or(Ok(Val::Null))?;
+                        (key, Some(value))
+                    } else {
+                        (key, None)
                     };
                     if self.step(fold, pair, &mut folded)? {
                         break;
@@ -513,7 +513,7 @@ impl<'a> Machine<'a> {
             keys.push(self.within(name, item?, key)?);
         }
         let keys = List::Made {
-            items: Arc::new(keys),
+            items: Rc::new(keys),
             shape: None,
         };
         lists::sorted_by(self, &list, &keys)
@@ -620,7 +620,7 @@ impl<'a> Folded<'a> {
             Folded::Decided { decides, .. } => Ok(Val::Bool(!decides)),
             Folded::Counted(count) => Ok(Val::Bool(count == 1)),
             Folded::Filtered(items) | Folded::Listed(items) => Ok(Val::list(items)),
-            Folded::Mapped(map) | Folded::Entered(map) => Ok(Val::Map(Map::Made(Arc::new(map)))),
+            Folded::Mapped(map) | Folded::Entered(map) => Ok(Val::Map(Map::Made(Rc::new(map)))),
         }
     }
 }

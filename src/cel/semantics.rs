@@ -581,7 +581,7 @@ mod any {
             Just("null".to_owned()),
             any::<i8>().prop_map(|number| number.to_string()),
             any::<u8>().prop_map(|number| format!("{number}u")),
-            any::<i16>().prop_map(|number| format!("{}.5", number)),
+            any::<i16>().prop_map(|number| format!("{number}.5")),
             "[a-z é%]{0,4}".prop_map(|text| format!("'{text}'")),
             Just("[1, 2, 3]".to_owned()),
             Just("{'a': 1}".to_owned()),

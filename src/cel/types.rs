@@ -22,6 +22,7 @@ pub(super) enum Type {
     Duration,
     Timestamp,
     /// `type(int)`: the type of types.
+    #[allow(clippy::enum_variant_names, reason = "its name in CEL")]
     Type(Arc<Type>),
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),

@@ -54,7 +54,7 @@ impl Unifier {
     }
 
     fn bind(&mut self, number: u32, to: Type) {
-        let old = std::mem::replace(&mut self.bound[number as usize], Some(to));
+        let old = self.bound[number as usize].replace(to);
         self.trail.push((number, old));
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::authorizer::Authorization;
@@ -53,7 +54,7 @@ pub(super) enum Val<'a> {
     Timestamp(Instant),
     List(List<'a>),
     Map(Map<'a>),
-    Optional(Option<Arc<Val<'a>>>),
+    Optional(Option<Rc<Val<'a>>>),
     Type(Box<Type>),
     Quantity(Arc<Amount>),
     Url(Arc<Url>),
@@ -62,7 +63,7 @@ pub(super) enum Val<'a> {
     Cidr(IpAddr, u8),
     Semver(Arc<Version>),
     Format(&'static Format),
-    Authorization(Arc<Authorization<'a>>),
+    Authorization(Rc<Authorization<'a>>),
 }
 
 /// A text of an object, or one that was made.
@@ -91,11 +92,11 @@ pub(super) enum List<'a> {
         shape: Option<&'a Shape>,
     },
     Made {
-        items: Arc<Vec<Val<'a>>>,
+        items: Rc<Vec<Val<'a>>>,
         shape: Option<&'a Shape>,
     },
     /// One list after another. Doubling a list again and again costs no memory.
-    Joined(Arc<Joined<'a>>),
+    Joined(Rc<Joined<'a>>),
 }
 
 #[derive(Debug)]
@@ -114,7 +115,7 @@ pub(super) enum Map<'a> {
         /// The shape of the map or object.
         shape: Option<&'a Shape>,
     },
-    Made(Arc<BTreeMap<Key, Val<'a>>>),
+    Made(Rc<BTreeMap<Key, Val<'a>>>),
     /// Values that are made when they are asked for.
     Lazy(&'a Lazy<'a>),
 }
@@ -158,13 +159,13 @@ impl<'a> Val<'a> {
 
     pub(super) fn list(items: Vec<Val<'a>>) -> Val<'a> {
         Val::List(List::Made {
-            items: Arc::new(items),
+            items: Rc::new(items),
             shape: None,
         })
     }
 
     pub(super) fn some(value: Val<'a>) -> Val<'a> {
-        Val::Optional(Some(Arc::new(value)))
+        Val::Optional(Some(Rc::new(value)))
     }
 
     /// A value of an object, as its schema says; as it is without one.
@@ -244,8 +245,7 @@ fn plain(value: &tree::Value) -> Val<'_> {
             .map(Val::Int)
             .or_else(|| number.as_f64().map(Val::Double))
             .unwrap_or(Val::Null),
-        tree::Value::String(text) => Val::String(Str::Lent(text)),
-        tree::Value::Raw(text) => Val::String(Str::Lent(text)),
+        tree::Value::String(text) | tree::Value::Raw(text) => Val::String(Str::Lent(text)),
         tree::Value::Array(list) => Val::List(List::Tree {
             items: list.as_slice(),
             shape: None,
@@ -271,7 +271,6 @@ fn shaped<'a>(value: &'a tree::Value, shape: &'a Shape) -> Outcome<'a> {
         return Err(Failure::told("invalid data, got null for schema with nullable=false"));
     }
     match (&shape.kind, value) {
-        (ShapeKind::IntOrString, tree::Value::String(_)) => Ok(plain(value)),
         (ShapeKind::IntOrString | ShapeKind::Int, tree::Value::Number(number)) => {
             // `5.0` is an integer in JSON, too.
             let whole = number.as_i64().or_else(|| {
@@ -280,12 +279,9 @@ fn shaped<'a>(value: &'a tree::Value, shape: &'a Shape) -> Outcome<'a> {
             });
             whole.map(Val::Int).map_or_else(|| wrong("int"), Ok)
         }
-        (ShapeKind::IntOrString, _) => Err(Failure::told(
-            "invalid data, expected XIntOrString value to be either a string or integer",
-        )),
         (ShapeKind::Bool, tree::Value::Bool(value)) => Ok(Val::Bool(*value)),
         (ShapeKind::Double, tree::Value::Number(number)) => Ok(Val::Double(number.as_f64().unwrap_or(f64::NAN))),
-        (ShapeKind::String, tree::Value::String(_)) => Ok(plain(value)),
+        (ShapeKind::String | ShapeKind::IntOrString, tree::Value::String(_)) => Ok(plain(value)),
         (ShapeKind::Bytes, tree::Value::String(base64)) => text(
             "byte formatted string",
             super::functions::formats::base64_bytes(base64).map(|it| Val::Bytes(it.into())),
@@ -307,6 +303,9 @@ fn shaped<'a>(value: &'a tree::Value, shape: &'a Shape) -> Outcome<'a> {
             map,
             shape: Some(shape),
         })),
+        (ShapeKind::IntOrString, _) => Err(Failure::told(
+            "invalid data, expected XIntOrString value to be either a string or integer",
+        )),
         (kind, _) => wrong(match kind {
             ShapeKind::Bool => "bool",
             ShapeKind::Int => "int",

@@ -130,6 +130,7 @@ fn named<'a>(name: &str) -> Option<Val<'a>> {
     ALL.iter().find(|format| format.name == name).map(Val::Format)
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "what rows of functions give")]
 fn made<'a>(name: &str) -> Option<Outcome<'a>> {
     Some(named(name).ok_or_else(|| Failure::told(format!("no such format: {name}"))))
 }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::super::machine::{Machine, WORK_VALUE};
 use super::super::value::{Failure, List, Outcome, Val};
+use super::operators::Order;
 use super::{Price, Row, operators};
 
 pub(super) const ROWS: &[Row] = &[
@@ -110,9 +111,11 @@ fn items<'a>(list: &List<'a>) -> Result<Vec<Val<'a>>, Failure> {
 
 /// The order of two items; an error for those that have none.
 fn order<'a>(one: &Val<'a>, other: &Val<'a>) -> Result<Ordering, Failure> {
-    operators::compare(one, other)
-        .map(|order| order.unwrap_or(Ordering::Equal))
-        .ok_or_else(|| Failure::no_overload("compare", &[one.clone(), other.clone()]))
+    match operators::compare(one, other) {
+        Order::Is(order) => Ok(order),
+        Order::Unknown => Ok(Ordering::Equal),
+        Order::None => Err(Failure::no_overload("compare", &[one.clone(), other.clone()])),
+    }
 }
 
 fn is_sorted<'a>(list: &List<'a>) -> Outcome<'a> {
@@ -225,7 +228,7 @@ pub(in super::super) fn sorted_by<'a>(machine: &mut Machine<'a>, list: &List<'a>
                 return Err(Failure::told("list elements must have the same type"));
             }
         }
-        if operators::compare(first, first).is_none() {
+        if matches!(operators::compare(first, first), Order::None) {
             return Err(Failure::told("list elements must be comparable"));
         }
     }
@@ -234,7 +237,7 @@ pub(in super::super) fn sorted_by<'a>(machine: &mut Machine<'a>, list: &List<'a>
         // NaN has no place; a total order keeps the sort whole.
         match (one, other) {
             (Val::Double(one), Val::Double(other)) => one.total_cmp(other),
-            _ => operators::compare(one, other).flatten().unwrap_or(Ordering::Equal),
+            _ => order(one, other).unwrap_or(Ordering::Equal),
         }
     });
     Ok(Val::list(pairs.into_iter().map(|(_, item)| item).collect()))

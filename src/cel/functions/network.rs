@@ -27,10 +27,10 @@ pub(super) const ROWS: &[Row] = &[
         _ => None,
     }),
     ("isUnspecified", true, Price::One, |_, args| {
-        test(args, |it| it.is_unspecified())
+        test(args, IpAddr::is_unspecified)
     }),
     ("isLoopback", true, Price::One, |_, args| {
-        test(args, |it| it.is_loopback())
+        test(args, IpAddr::is_loopback)
     }),
     ("isLinkLocalMulticast", true, Price::One, |_, args| {
         test(args, |address| match address {
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
         })
     }),
     ("isLinkLocalUnicast", true, Price::One, |_, args| {
-        test(args, |address| is_link_local(address))
+        test(args, is_link_local)
     }),
     ("isGlobalUnicast", true, Price::One, |_, args| {
         test(args, |it| {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::super::machine::{Machine, WORK_VALUE};
 use super::super::shape::{ListSort, ShapeKind, escaped};
@@ -135,7 +135,7 @@ fn joined<'a>(machine: &mut Machine<'a>, one: &List<'a>, other: &List<'a>) -> Ou
     };
     let depth = 1 + depth_of(one).max(depth_of(other));
     if len > COPIED_MAX && depth <= JOINED_DEPTH_MAX {
-        return Ok(Val::List(List::Joined(Arc::new(Joined {
+        return Ok(Val::List(List::Joined(Rc::new(Joined {
             first: one.clone(),
             second: other.clone(),
             len,
@@ -147,7 +147,7 @@ fn joined<'a>(machine: &mut Machine<'a>, one: &List<'a>, other: &List<'a>) -> Ou
     }
     let items: Result<Vec<_>, _> = one.iter().chain(other.iter()).collect();
     Ok(Val::List(List::Made {
-        items: Arc::new(items?),
+        items: Rc::new(items?),
         shape: one.shape(),
     }))
 }
@@ -173,7 +173,7 @@ fn merged<'a>(machine: &mut Machine<'a>, one: &List<'a>, other: &List<'a>) -> Ou
         }
     }
     Ok(Val::List(List::Made {
-        items: Arc::new(items),
+        items: Rc::new(items),
         shape: one.shape(),
     }))
 }
@@ -378,18 +378,27 @@ fn compare_double(double: f64, whole: i128) -> Option<Ordering> {
     }))
 }
 
-/// The order of two values that have one. `None` when they have none, `Some(None)` beside NaN.
-pub(super) fn compare(one: &Val<'_>, other: &Val<'_>) -> Option<Option<Ordering>> {
-    Some(match (one, other) {
+/// The order of two values.
+pub(super) enum Order {
+    Is(Ordering),
+    /// One of them is NaN.
+    Unknown,
+    /// They are of types that have none.
+    None,
+}
+
+/// The order of two values.
+pub(super) fn compare(one: &Val<'_>, other: &Val<'_>) -> Order {
+    Order::Is(match (one, other) {
         (Val::Int(_) | Val::Uint(_) | Val::Double(_), Val::Int(_) | Val::Uint(_) | Val::Double(_)) => {
-            compare_numbers(one, other)
+            return compare_numbers(one, other).map_or(Order::Unknown, Order::Is);
         }
-        (Val::Bool(one), Val::Bool(other)) => Some(one.cmp(other)),
-        (Val::String(one), Val::String(other)) => Some((**one).cmp(&**other)),
-        (Val::Bytes(one), Val::Bytes(other)) => Some(one.cmp(other)),
-        (Val::Duration(one), Val::Duration(other)) => Some(one.cmp(other)),
-        (Val::Timestamp(one), Val::Timestamp(other)) => Some(one.cmp(other)),
-        _ => return None,
+        (Val::Bool(one), Val::Bool(other)) => one.cmp(other),
+        (Val::String(one), Val::String(other)) => (**one).cmp(&**other),
+        (Val::Bytes(one), Val::Bytes(other)) => one.cmp(other),
+        (Val::Duration(one), Val::Duration(other)) => one.cmp(other),
+        (Val::Timestamp(one), Val::Timestamp(other)) => one.cmp(other),
+        _ => return Order::None,
     })
 }
 
@@ -398,14 +407,18 @@ fn ordered<'a>(machine: &mut Machine<'a>, args: &[Val<'a>], is: fn(Ordering) -> 
     if let Err(failure) = machine.work(WORK_VALUE) {
         return Some(Err(failure));
     }
-    match compare(one, other)? {
-        Some(order) => Some(Ok(Val::Bool(is(order)))),
-        None => Some(Err(Failure::told("NaN values cannot be ordered"))),
+    match compare(one, other) {
+        Order::None => None,
+        Order::Is(order) => Some(Ok(Val::Bool(is(order)))),
+        Order::Unknown => Some(Err(Failure::told("NaN values cannot be ordered"))),
     }
 }
 
+/// An item or entry, if there is one.
+type Found<'a> = Result<Option<Val<'a>>, Failure>;
+
 /// The item or entry there; `None` when the value has neither.
-fn lookup<'a>(machine: &mut Machine<'a>, target: &Val<'a>, key: &Val<'a>) -> Option<Result<Option<Val<'a>>, Failure>> {
+fn lookup<'a>(machine: &mut Machine<'a>, target: &Val<'a>, key: &Val<'a>) -> Option<Found<'a>> {
     match target {
         Val::List(list) => {
             let place = match key {

@@ -111,7 +111,7 @@ fn not_finite(number: f64) -> &'static str {
     }
 }
 
-fn hex<'a>(machine: &mut Machine<'a>, bytes: &[u8], upper: bool, out: &mut String) -> Result<(), Failure> {
+fn hex(machine: &mut Machine<'_>, bytes: &[u8], upper: bool, out: &mut String) -> Result<(), Failure> {
     machine.work(bytes.len() as u64 * 2)?;
     if out.len() + bytes.len() * 2 > LEN_MAX {
         return Err(Failure::TooDear);

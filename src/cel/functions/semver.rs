@@ -8,14 +8,13 @@ use super::{Price, Row};
 
 pub(super) const ROWS: &[Row] = &[
     ("semver", false, Price::One, |_, args| {
-        read(args).map(|version| -> Outcome<'_> {
-            version
-                .map(|version| Val::Semver(Arc::new(version)))
-                .ok_or_else(|| Failure::told("Invalid Semantic Version"))
-        })
+        let (text, normal) = text_of(args)?;
+        let version = read(text, normal).map(|version| Val::Semver(Arc::new(version)));
+        Some(version.ok_or_else(|| Failure::told("Invalid Semantic Version")))
     }),
     ("isSemver", false, Price::One, |_, args| {
-        read(args).map(|version| Ok(Val::Bool(version.is_some())))
+        let (text, normal) = text_of(args)?;
+        Some(Ok(Val::Bool(read(text, normal).is_some())))
     }),
     ("major", true, Price::One, |_, args| {
         part(args, |version| version.numbers[0])
@@ -65,12 +64,20 @@ fn part<'a>(args: &[Val<'a>], of: fn(&Version) -> u64) -> Option<Outcome<'a>> {
     }
 }
 
-fn read(args: &[Val<'_>]) -> Option<Option<Version>> {
+/// A text, and whether it is to be made normal first.
+fn text_of<'v>(args: &'v [Val<'_>]) -> Option<(&'v str, bool)> {
     match args {
-        [Val::String(text)] | [Val::String(text), Val::Bool(false)] => Some(parse(text)),
-        [Val::String(text), Val::Bool(true)] => Some(normalized(text).and_then(|text| parse(&text))),
+        [Val::String(text)] => Some((text, false)),
+        [Val::String(text), Val::Bool(normal)] => Some((text, *normal)),
         _ => None,
     }
+}
+
+fn read(text: &str, normal: bool) -> Option<Version> {
+    if normal {
+        return parse(&normalized(text)?);
+    }
+    parse(text)
 }
 
 /// A number without needless zeros.

@@ -128,16 +128,12 @@ fn part<'a>(args: &[Val<'a>], of: impl Fn(DateTime) -> i64) -> Option<Outcome<'a
         [Val::Timestamp(time), Val::String(name)] => (*time, zone(name)),
         _ => return None,
     };
-    Some(match zone {
-        Some(zone) => time
-            .shown(&zone)
-            .map(|shown| Val::Int(of(shown)))
-            .ok_or_else(time_overflow),
-        None => {
-            let name = args.get(1).map(Val::shown).unwrap_or_default();
-            Err(Failure::told(format!("unknown time zone {name}")))
-        }
-    })
+    let Some(zone) = zone else {
+        let name = args.get(1).map(Val::shown).unwrap_or_default();
+        return Some(Err(Failure::told(format!("unknown time zone {name}"))));
+    };
+    let shown = time.shown(&zone).map(|shown| Val::Int(of(shown)));
+    Some(shown.ok_or_else(time_overflow))
 }
 
 /// A time zone by its name (`Europe/Vienna`) or by its offset (`+02:00`, `2:00`).

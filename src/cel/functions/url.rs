@@ -1,6 +1,7 @@
 //! URLs, read as Go's `net/url` does.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::value::{Failure, Key, Map, Outcome, Val};
@@ -243,5 +244,5 @@ fn query<'a>(text: &str) -> Val<'a> {
         }
     }
     let lists = found.into_iter().map(|(name, values)| (name, Val::list(values)));
-    Val::Map(Map::Made(Arc::new(lists.collect())))
+    Val::Map(Map::Made(Rc::new(lists.collect())))
 }

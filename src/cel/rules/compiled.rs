@@ -107,7 +107,7 @@ pub(super) fn environment(shape: &Arc<Shape>, old_is_optional: bool) -> Environm
 }
 
 /// The node of a schema and what is below it; `None` if there is no rule.
-pub(super) fn node(schema: &Value, shape: Option<Arc<Shape>>, root: bool, depth: usize) -> Option<Node> {
+pub(super) fn node(schema: &Value, shape: Option<Arc<Shape>>, depth: usize) -> Option<Node> {
     if depth > DEPTH_MAX || !within(schema, DEPTH_MAX - depth.min(DEPTH_MAX)) {
         return None;
     }
@@ -118,7 +118,6 @@ pub(super) fn node(schema: &Value, shape: Option<Arc<Shape>>, root: bool, depth:
         .collect();
     let mut fields = Vec::new();
     for (name, property) in schema["properties"].as_object().into_iter().flat_map(|map| map.iter()) {
-        let embedded = property["x-kubernetes-embedded-resource"].as_bool() == Some(true);
         let below = match escaped(name) {
             Some(escaped) => {
                 let field = shape.as_ref().and_then(|shape| shape.field(&escaped));
@@ -128,27 +127,26 @@ pub(super) fn node(schema: &Value, shape: Option<Arc<Shape>>, root: bool, depth:
                     None => continue,
                 }
             }
-            None => match Shape::of_schema(property, embedded) {
+            None => match Shape::of_schema(property, property["x-kubernetes-embedded-resource"] == true) {
                 Some(shape) => shape,
                 None => continue,
             },
         };
-        if let Some(below) = node(property, Some(below), embedded, depth + 1) {
+        if let Some(below) = node(property, Some(below), depth + 1) {
             fields.push((name.as_str().into(), below));
         }
     }
     let element = || shape.as_ref().and_then(|shape| shape.element()).cloned();
     let below = |name: &str| {
         let schema = schema.get(name).filter(|schema| schema.is_object())?;
-        let embedded = schema["x-kubernetes-embedded-resource"].as_bool() == Some(true);
-        node(schema, element(), embedded, depth + 1).map(Box::new)
+        node(schema, element(), depth + 1).map(Box::new)
     };
     let (items, values) = (below("items"), below("additionalProperties"));
     let parts = schema["allOf"].as_array();
     let all_of = parts
         .into_iter()
         .flat_map(|parts| parts.iter())
-        .filter_map(|part| node(part, shape.clone(), root, depth + 1))
+        .filter_map(|part| node(part, shape.clone(), depth + 1))
         .collect();
     Some(Node {
         rules,

@@ -48,7 +48,7 @@ pub fn check_rules(schema: &Value, path: &str) -> Vec<Broken> {
         times_max: Some(1),
         apart: None,
     };
-    check.node(schema, path, place, DEPTH_MAX);
+    check.node(schema, path, &place, DEPTH_MAX);
     if check.total > SCHEMA_COST_MAX {
         for (_, path) in std::mem::take(&mut check.dearest) {
             let detail = "contributed to estimated rule & messageExpression cost total exceeding cost limit for entire \
@@ -176,7 +176,7 @@ impl Check {
         });
     }
 
-    fn node(&mut self, schema: &Value, path: &str, place: Place, depth: usize) {
+    fn node(&mut self, schema: &Value, path: &str, place: &Place, depth: usize) {
         let Some(depth) = depth.checked_sub(1) else { return };
         if !has_rules(schema) {
             return;
@@ -207,7 +207,7 @@ impl Check {
                 times_max: place.times_max,
                 apart: apart(maps_apart),
             };
-            self.node(property, &format!("{path}.properties[{name}]"), below, depth);
+            self.node(property, &format!("{path}.properties[{name}]"), &below, depth);
         }
         let element = || place.shape.as_ref().and_then(|shape| shape.element()).cloned();
         if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
@@ -216,7 +216,7 @@ impl Check {
                 times_max: times("maxItems"),
                 apart: apart(schema["x-kubernetes-list-type"] != "map"),
             };
-            self.node(items, &format!("{path}.items"), below, depth);
+            self.node(items, &format!("{path}.items"), &below, depth);
         }
         if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
             let below = Place {
@@ -224,10 +224,10 @@ impl Check {
                 times_max: times("maxProperties"),
                 apart: place.apart.clone(),
             };
-            self.node(values, &format!("{path}.additionalProperties"), below, depth);
+            self.node(values, &format!("{path}.additionalProperties"), &below, depth);
         }
         for (at, rule) in own_rules(schema).iter().enumerate() {
-            self.rule(rule, &format!("{path}.x-kubernetes-validations[{at}]"), &place, schema);
+            self.rule(rule, &format!("{path}.x-kubernetes-validations[{at}]"), place, schema);
         }
     }
 

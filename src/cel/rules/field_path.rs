@@ -1,5 +1,7 @@
 //! `fieldPath` of a rule: `.spec.a`, `.labels['x/y']`.
 
+use std::fmt::Write;
+
 use crate::tree::Value;
 
 /// The path as messages show it, if it leads to fields and entries that the schema has.
@@ -16,7 +18,7 @@ pub(super) fn normalized(path: &str, schema: &Value) -> Result<String, String> {
             out.push_str(&name);
         } else if schema["additionalProperties"].is_object() {
             schema = &schema["additionalProperties"];
-            out.push_str(&format!("[{name}]"));
+            let _ = write!(out, "[{name}]");
         } else {
             return Err("does not refer to a valid field".into());
         }

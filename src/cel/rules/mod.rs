@@ -8,6 +8,7 @@ mod field_path;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use super::machine::{self, COST_MAX, WORK_MAX};
@@ -78,7 +79,7 @@ impl Rules {
             return None;
         }
         let shape = Shape::of_schema(schema, true);
-        compiled::node(schema, shape, true, 0).map(Rules)
+        compiled::node(schema, shape, 0).map(Rules)
     }
 
     /// Runs the rules over an object as it is to be, `old` being what it is now.
@@ -210,7 +211,7 @@ impl Walk {
             }
             // Only items of lists with keys can be told apart.
             let own = before.and_then(|before| before.iter().find(|before| node.same_keys(before, item)));
-            self.path.push_str(&format!("[{at}]"));
+            let _ = write!(self.path, "[{at}]");
             self.node(below, item, own, kept.item(node, at));
             self.path.truncate(len);
         }
@@ -224,7 +225,7 @@ impl Walk {
                 if self.over() {
                     return;
                 }
-                self.path.push_str(&format!("[{name}]"));
+                let _ = write!(self.path, "[{name}]");
                 self.node(below, value, before(name), kept.key(name));
                 self.path.truncate(len);
             }
