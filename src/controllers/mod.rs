@@ -5,6 +5,8 @@
 //! stored *now* and act on that, so an event that comes twice, late, or after a restart changes nothing. Writes go the way of any
 //! client's, under the controller's own user.
 
+mod claim;
+mod deployment;
 mod event;
 mod failure;
 mod garbage;
@@ -15,6 +17,7 @@ mod replicas;
 mod runtime;
 mod selector;
 
+use deployment::Deployments;
 use event::Recorder;
 use replicas::Replicas;
 use tokio::task::JoinSet;
@@ -43,6 +46,12 @@ impl Controllers {
                 tasks.spawn(events);
                 tasks.spawn(runtime::run(client(name), controller));
             }
+        }
+        let name = "deployment-controller";
+        let (recorder, events) = Recorder::new(client(name), name);
+        if let Some(controller) = Deployments::new(client(name), recorder) {
+            tasks.spawn(events);
+            tasks.spawn(runtime::run(client(name), controller));
         }
         Self { tasks }
     }

@@ -46,6 +46,8 @@ pub(super) trait Controller: Send + Sync + 'static {
 /// A change of an object that another one may depend on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
+    /// Its resource, by its name in the store.
+    pub(super) storage: &'static str,
     /// As it is; when it is gone, as it was last.
     pub(super) object: &'a Object,
     /// As it was before.
@@ -54,9 +56,10 @@ pub(super) struct Change<'a> {
     pub(super) is_gone: bool,
 }
 
-impl<'a> From<&'a Event> for Change<'a> {
-    fn from(event: &'a Event) -> Self {
+impl<'a> Change<'a> {
+    fn of(storage: &'static str, event: &'a Event) -> Self {
         Self {
+            storage,
             object: &event.object,
             previous: event.previous.as_ref(),
             is_gone: event.kind == EventKind::Deleted,
@@ -119,7 +122,7 @@ async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Que
         loop {
             match follower.next() {
                 Ok(Some(event)) if is_own => queue.add(event.object.key().into()),
-                Ok(Some(event)) => match controller.concerned(&Change::from(&event), &store.view()) {
+                Ok(Some(event)) => match controller.concerned(&Change::of(storage, &event), &store.view()) {
                     Ok(keys) => keys.into_iter().for_each(|key| queue.add(key)),
                     Err(error) => {
                         tracing::warn!(resource = storage, key = event.object.key(), %error, "an event is skipped");

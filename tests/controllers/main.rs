@@ -3,6 +3,7 @@
 #[path = "../serving/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
+mod deployment;
 mod garbage;
 mod replicas;
 

@@ -1,0 +1,199 @@
+//! Which objects belong to a controller object (a ReplicaSet's Pods, a Deployment's ReplicaSets): those that it controls and selects.
+//! What it selects and nobody controls is taken in; what it controls and no longer selects is let go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::failure::Failure;
+use super::metadata::{Metadata, controller_reference};
+use super::runtime::Change;
+use crate::api::Client;
+use crate::api::status::Status;
+use crate::resources::ResourceRef;
+use crate::store::{Object, Range, Requirement, Selection, View};
+use crate::tree::Value;
+
+/// Objects of a listing that are taken at a time.
+const RUN_MAX: usize = 64;
+
+/// An object that claims others.
+pub(super) struct Claimant<'a> {
+    pub(super) client: &'a Client,
+    /// The resource of what it claims.
+    pub(super) dependents: &'a ResourceRef,
+    /// With its kind and apiVersion.
+    pub(super) owner: &'a Value,
+    pub(super) selection: &'a Selection,
+    /// Whether one that nobody controls is worth being taken in.
+    pub(super) may_adopt: fn(&Value) -> bool,
+}
+
+/// What becomes of an object.
+enum Claim {
+    Keep,
+    /// Nobody controls it, and it is selected.
+    Adopt,
+    /// It is controlled and no longer selected.
+    Release,
+    /// It is somebody else's.
+    Leave,
+}
+
+impl Claimant<'_> {
+    /// What the owner controls, objects that are being deleted included. An owner that is being deleted takes nothing in and lets
+    /// nothing go.
+    pub(super) async fn claim(&self, view: &Arc<View>) -> Result<Vec<Value>, Failure> {
+        let metadata = &self.owner["metadata"];
+        let uid = metadata["uid"].as_str().unwrap_or("");
+        let is_deleting = !metadata["deletionTimestamp"].is_null();
+        let owned = Selection {
+            requirements: vec![Requirement::OwnedBy(uid.to_owned())],
+        };
+        let mut claimed = Vec::new();
+        // First what it owns, selected or not; then what it selects and does not own.
+        for (selector, is_owned) in [(&owned, true), (self.selection, false)] {
+            let range = Range {
+                namespace: metadata["namespace"].as_str().map(str::to_owned),
+                after: None,
+            };
+            let mut listing = view.list(&self.dependents.storage, range, selector);
+            while let Some(run) = listing.next(RUN_MAX)? {
+                for object in run.objects() {
+                    if !is_owned && object.sidecar()?.owners.iter().any(|owner| owner == uid) {
+                        continue;
+                    }
+                    let tree = self.client.read(self.dependents, &object)?;
+                    match self.claim_of(&object, &tree, uid, is_deleting)? {
+                        Claim::Leave => {}
+                        Claim::Keep => claimed.push(tree),
+                        Claim::Adopt => {
+                            if self.adopt(&object).await? {
+                                claimed.push(tree);
+                            }
+                        }
+                        Claim::Release => self.release(&object, uid).await?,
+                    }
+                }
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn claim_of(&self, object: &Object, tree: &Value, uid: &str, is_deleting: bool) -> Result<Claim, Failure> {
+        let metadata = Metadata::of(object)?;
+        let is_selected = self.selection.matches(object)?;
+        Ok(match metadata.controller() {
+            Some(controller) if controller.uid != uid => Claim::Leave,
+            Some(_) if is_selected => Claim::Keep,
+            Some(_) if is_deleting => Claim::Leave,
+            Some(_) => Claim::Release,
+            None if is_selected && !is_deleting && (self.may_adopt)(tree) => Claim::Adopt,
+            None => Claim::Leave,
+        })
+    }
+
+    /// Whether the object is now controlled by the owner.
+    async fn adopt(&self, object: &Object) -> Result<bool, Failure> {
+        let reference = controller_reference(self.owner);
+        let adopted = AtomicBool::new(false);
+        let edit = |old: &Value| {
+            let owners = old["metadata"]["ownerReferences"].as_array();
+            let is_controlled = owners.is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
+            let is_free = !is_controlled && old["metadata"]["deletionTimestamp"].is_null();
+            adopted.store(is_free, Ordering::Relaxed);
+            if !is_free {
+                return None;
+            }
+            let mut new = old.clone();
+            let mut owners = owners.map_or_else(Vec::new, |owners| owners.to_vec());
+            owners.push(reference.clone());
+            new["metadata"]["ownerReferences"] = owners.into();
+            Some(new)
+        };
+        gone_is_fine(self.client.change(self.dependents, None, object.key(), edit).await)?;
+        Ok(adopted.into_inner())
+    }
+
+    async fn release(&self, object: &Object, uid: &str) -> Result<(), Failure> {
+        let edit = |old: &Value| {
+            let mut new = old.clone();
+            let owners = new["metadata"]["ownerReferences"].as_array_mut()?;
+            owners.retain(|owner| owner["uid"] != uid);
+            Some(new)
+        };
+        Ok(gone_is_fine(
+            self.client.change(self.dependents, None, object.key(), edit).await,
+        )?)
+    }
+}
+
+/// A kind of controller object, and how it selects.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// Name in the store.
+    pub(super) storage: &'static str,
+    /// API group.
+    pub(super) group: &'static str,
+    pub(super) kind: &'static str,
+    /// The selection that its `spec.selector` means.
+    pub(super) selection: fn(&Value) -> Option<Selection>,
+}
+
+impl Kind {
+    /// The key of the object of this kind that controls another one.
+    pub(super) fn controller_of(&self, dependent: &Object) -> Result<Option<Arc<str>>, Failure> {
+        if dependent.sidecar()?.owners.is_empty() {
+            return Ok(None);
+        }
+        let metadata = Metadata::of(dependent)?;
+        let owner = metadata.controller().filter(|owner| {
+            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+            owner.kind == self.kind && group == self.group
+        });
+        Ok(owner
+            .zip(dependent.namespace())
+            .map(|(owner, namespace)| format!("{namespace}/{}", owner.name).into()))
+    }
+
+    /// The keys of the objects of this kind that a change of a dependent matters to: who controls it or did, and if nobody does, who would
+    /// take it in.
+    pub(super) fn concerned(
+        &self,
+        client: &Client,
+        resource: &ResourceRef,
+        change: &Change<'_>,
+        view: &Arc<View>,
+    ) -> Result<Vec<Arc<str>>, Failure> {
+        let now = self.controller_of(change.object)?;
+        let before = change.previous.map(|object| self.controller_of(object)).transpose()?;
+        let mut keys: Vec<Arc<str>> = now.into_iter().chain(before.flatten()).collect();
+        keys.dedup();
+        if change.is_gone || !change.object.sidecar()?.owners.is_empty() {
+            return Ok(keys);
+        }
+        let range = Range {
+            namespace: change.object.namespace().map(str::to_owned),
+            after: None,
+        };
+        let mut listing = view.list(self.storage, range, &Selection::all());
+        while let Some(run) = listing.next(RUN_MAX)? {
+            for object in run.objects() {
+                let tree = client.read(resource, &object)?;
+                if let Some(selection) = (self.selection)(&tree["spec"]["selector"])
+                    && selection.matches(change.object)?
+                {
+                    keys.push(object.key().into());
+                }
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// What has gone needs nothing more.
+pub(super) fn gone_is_fine(result: Result<(), Status>) -> Result<(), Status> {
+    match result {
+        Err(status) if status.code == 404 => Ok(()),
+        other => other,
+    }
+}
