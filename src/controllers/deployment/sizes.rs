@@ -197,7 +197,8 @@ mod tests {
                 prop_assert!(grown >= new.0 && all(&old, grown) <= goal.most().max(all(&old, new.0)));
                 new.0 = grown;
                 let before = available(&old, new);
-                for (set, size) in old.iter_mut().zip(goal.of_old(&old.clone(), new)) {
+                let sizes = goal.of_old(&old, new);
+                for (set, size) in old.iter_mut().zip(sizes) {
                     prop_assert!(size <= set.replicas && size >= 0);
                     set.replicas = size;
                     // The ReplicaSet deletes Pods that are not available first.
