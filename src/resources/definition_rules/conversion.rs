@@ -90,12 +90,13 @@ fn check_versions(versions: &At<'_>, before: Option<&Value>, errors: &mut Vec<Fi
 
 /// Why base64 is no bundle of certificates.
 fn bundle_fault(text: &str) -> Option<&'static str> {
+    const NONE: &str = "data does not contain any valid RSA or ECDSA certificates";
     use base64::Engine as _;
     use rustls_pki_types::pem::PemObject as _;
     let Ok(pem) = base64::prelude::BASE64_STANDARD.decode(text) else {
-        return Some("error parsing certificate bundle");
+        return Some(NONE);
     };
     let mut certificates = rustls_pki_types::CertificateDer::pem_slice_iter(&pem);
     let any = certificates.next().is_some_and(|certificate| certificate.is_ok());
-    (!any).then_some("error parsing certificate bundle")
+    (!any).then_some(NONE)
 }

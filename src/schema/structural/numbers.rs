@@ -2,6 +2,9 @@
 
 use serde_json::Number;
 
+use super::prune::VALUE_DEPTH_MAX;
+use crate::tree::{List, Map, Value};
+
 /// A number of JSON as Go reads it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Numeric {
@@ -22,6 +25,43 @@ impl Numeric {
             Numeric::Integer(integer) => integer.to_string(),
             Numeric::Float(float) => shown(float),
         }
+    }
+}
+
+/// A value with its whole numbers written as such: `1` for `1.0` and `1e0`, as Go writes them, because clients read integers
+/// without a fraction alone. `None` when it is so already.
+pub(super) fn with_whole(value: &Value, depth: usize) -> Option<Value> {
+    /// From here on doubles are too far apart to be taken for integers.
+    const INTEGER_MAX: f64 = 9.2e18;
+    if depth > VALUE_DEPTH_MAX {
+        return None;
+    }
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number
+                .as_f64()
+                .filter(|float| float.fract() == 0.0 && float.abs() < INTEGER_MAX)?;
+            Some(Value::from(float as i64))
+        }
+        Value::Array(list) => {
+            let mut changed: Option<List> = None;
+            for (at, item) in list.iter().enumerate() {
+                if let Some(item) = with_whole(item, depth + 1) {
+                    changed.get_or_insert_with(|| list.clone())[at] = item;
+                }
+            }
+            changed.map(Value::Array)
+        }
+        Value::Object(map) => {
+            let mut changed: Option<Map> = None;
+            for (at, (_, value)) in map.iter().enumerate() {
+                if let Some(value) = with_whole(value, depth + 1) {
+                    *changed.get_or_insert_with(|| map.clone()).value_at_mut(at) = value;
+                }
+            }
+            changed.map(Value::Object)
+        }
+        _ => None,
     }
 }
 

@@ -9,11 +9,11 @@ use crate::tree::{List, Map, Value};
 /// Fields that every API object has; no schema prunes them.
 const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// An object that is nested deeper than any schema is not followed further.
-const VALUE_DEPTH_MAX: usize = 10 * DEPTH_MAX;
+pub(super) const VALUE_DEPTH_MAX: usize = 10 * DEPTH_MAX;
 
 impl Structural {
     /// Drops the fields of an object that the schema does not name, and nulls where null is no value and there is no default;
-    /// brings the metadata of embedded resources into the form that they have. `apiVersion`, `kind` and `metadata` of the
+    /// writes whole numbers as such; brings the metadata of embedded resources into the form that it has. `apiVersion`, `kind` and `metadata` of the
     /// object itself are left alone. What needs no change keeps its memory.
     ///
     /// Returns the paths of what was dropped because it was unknown, sorted: `spec.foo`, `spec.list[0].bar`; at most
@@ -30,6 +30,9 @@ impl Structural {
             *object = pruned;
         }
         if let Some(changed) = without_nulls(Some(self.root()), object, 0) {
+            *object = changed;
+        }
+        if let Some(changed) = super::numbers::with_whole(object, 0) {
             *object = changed;
         }
         pruner.unknown.sort_unstable();

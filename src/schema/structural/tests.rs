@@ -303,6 +303,18 @@ fn unknown_fields_go_and_are_told() {
 }
 
 #[test]
+fn whole_numbers_are_written_as_such() {
+    let schema = compiled(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}));
+    let mut object: Value =
+        serde_json::from_str(r#"{"a":1.0,"b":[1e3,-2.0,1.25],"c":{"d":9007199254740993,"e":1e300}}"#).unwrap();
+    schema.prune(&mut object).unwrap();
+    assert_eq!(
+        object.to_json(),
+        r#"{"a":1,"b":[1000,-2,1.25],"c":{"d":9007199254740993,"e":1e300}}"#
+    );
+}
+
+#[test]
 fn nulls_go_unless_they_may_stay_or_a_default_takes_their_place() {
     let schema = of_spec(&json!({
         "type": "object",
