@@ -23,6 +23,8 @@ mod prune;
 mod reconcile;
 mod scale;
 #[cfg(test)]
+mod custom_tests;
+#[cfg(test)]
 mod tests;
 
 use super::managed::compare::{Changes, compare};

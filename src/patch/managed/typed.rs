@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use crate::schema::structural::{self, Additional, Node, Structural};
 use crate::schema::{Element, ListType, Plan, PlanField, Schema, Shape, Type};
 use crate::tree::Value;
 
@@ -18,6 +19,8 @@ pub struct Typed<'a>(pub(in crate::patch) Kind<'a>);
 pub(in crate::patch) enum Kind<'a> {
     /// Of a built-in schema: the type, and what the field says about lists and maps.
     BuiltIn(Type<'static>, Option<&'static PlanField>),
+    /// Of the schema of a custom resource. Whether it is a whole object, whose head the schema need not specify.
+    Structural(Node<'a>, bool),
     /// As the value is: maps are several values, lists are one.
     Deduced(PhantomData<&'a ()>),
     /// As the value is, and always one value.
@@ -55,6 +58,8 @@ pub(in crate::patch) struct Listed<'a> {
 #[derive(Clone, Copy)]
 pub(in crate::patch) enum Keys<'a> {
     BuiltIn(&'a [&'static str]),
+    /// Those of a list of a custom resource.
+    Structural(Node<'a>),
 }
 
 /// A map or a struct.
@@ -69,6 +74,8 @@ pub(in crate::patch) struct Mapped<'a> {
 enum Members<'a> {
     /// The fields of a built-in schema and no others.
     Struct(&'static Plan),
+    /// Those of an object of a custom resource. Whether it is a whole object.
+    Structural(Node<'a>, bool),
     /// Any names, with values of one type.
     Any(Typed<'a>),
 }
@@ -88,6 +95,7 @@ impl std::fmt::Debug for Typed<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Kind::BuiltIn(ty, _) => ty.fmt(f),
+            Kind::Structural(node, _) => write!(f, "Structural({})", node.kind().as_str()),
             Kind::Deduced(_) => f.write_str("Deduced"),
             Kind::Opaque => f.write_str("Opaque"),
         }
@@ -97,6 +105,12 @@ impl std::fmt::Debug for Typed<'_> {
 impl From<Schema<'static>> for Typed<'static> {
     fn from(schema: Schema<'static>) -> Self {
         Typed(Kind::BuiltIn(Type::Schema(schema), None))
+    }
+}
+
+impl<'a> From<&'a Structural> for Typed<'a> {
+    fn from(schema: &'a Structural) -> Self {
+        Typed(Kind::Structural(schema.root(), true))
     }
 }
 
@@ -113,6 +127,7 @@ impl<'a> Typed<'a> {
     pub(in crate::patch) fn form(self, value: Option<&Value>) -> Form<'a> {
         match self.0 {
             Kind::BuiltIn(ty, rule) => built_in(ty, rule, value),
+            Kind::Structural(node, whole) => structural(node, whole, value),
             Kind::Deduced(_) => as_it_is(value, false),
             Kind::Opaque => as_it_is(value, true),
         }
@@ -126,6 +141,7 @@ impl<'a> Typed<'a> {
                 let field = plan.field(plan.find(key, &mut 0)?);
                 field.default_json.map(Cow::Borrowed)
             }
+            Kind::Structural(node, _) => Some(Cow::Owned(node.field(key)?.default()?.to_json())),
             _ => None,
         }
     }
@@ -177,6 +193,58 @@ fn keyed(values: Typed<'_>, atomic: bool) -> Form<'_> {
     })
 }
 
+/// By the schema of a custom resource, as kube-apiserver makes a type of it: what is not specified is taken as it is where it is
+/// kept at all.
+fn structural<'a>(node: Node<'a>, whole: bool, value: Option<&Value>) -> Form<'a> {
+    if node.int_or_string() {
+        return Form::Scalar(Scalar::Untyped);
+    }
+    match node.kind() {
+        structural::Kind::Boolean => Form::Scalar(Scalar::Boolean),
+        structural::Kind::Integer | structural::Kind::Number => Form::Scalar(Scalar::Numeric),
+        structural::Kind::String if node.has_format() => Form::Scalar(Scalar::Untyped),
+        structural::Kind::String => Form::Scalar(Scalar::String),
+        structural::Kind::Any => as_it_is(value, false),
+        structural::Kind::Array => Form::List(Listed {
+            kind: match node.list_type() {
+                structural::ListType::Unset | structural::ListType::Atomic => ListType::Atomic,
+                structural::ListType::Set => ListType::Set,
+                structural::ListType::Map => ListType::Map,
+            },
+            item: node.items().map_or(Typed::DEDUCED, part),
+            keys: Keys::Structural(node),
+        }),
+        structural::Kind::Object => Form::Map(Mapped {
+            atomic: node.map_atomic(),
+            members: Members::Structural(node, whole || node.embedded()),
+        }),
+    }
+}
+
+fn part(node: Node<'_>) -> Typed<'_> {
+    Typed(Kind::Structural(node, false))
+}
+
+fn structural_member<'a>(node: Node<'a>, whole: bool, name: &str) -> Member<'a> {
+    const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    match name {
+        "apiVersion" | "kind" if whole => return Member::Field(Typed(Kind::BuiltIn(Type::String(""), None))),
+        "metadata" if whole => {
+            return Member::Field(Schema::named(METADATA).map_or(Typed::DEDUCED, Typed::from));
+        }
+        _ => {}
+    }
+    match (node.field(name), node.additional()) {
+        (Some(field), _) => Member::Field(part(field)),
+        (None, Some(Additional::Schema(values))) => Member::Key(part(values)),
+        (None, Some(Additional::Any)) => Member::Key(Typed::DEDUCED),
+        (None, Some(Additional::None)) => Member::Unknown,
+        // An object of which nothing is specified may be of anything.
+        (None, None) if node.preserves_unknown() || node.fields().len() == 0 => Member::Key(Typed::DEDUCED),
+        (None, None) => Member::Unknown,
+    }
+}
+
 /// A value of which the type says nothing. Null is taken for a map.
 fn as_it_is<'a>(value: Option<&Value>, whole: bool) -> Form<'a> {
     let parts = Typed(if whole {
@@ -206,6 +274,7 @@ impl<'a> Mapped<'a> {
                 }
                 None => Member::Unknown,
             },
+            Members::Structural(node, whole) => structural_member(node, whole, name),
             Members::Any(values) => Member::Key(values),
         }
     }
@@ -214,8 +283,10 @@ impl<'a> Mapped<'a> {
 impl<'a> Keys<'a> {
     /// The names.
     pub(in crate::patch) fn names(self) -> impl Iterator<Item = &'a str> {
-        match self {
-            Keys::BuiltIn(names) => names.iter().copied(),
-        }
+        let (names, node): (&[&str], _) = match self {
+            Keys::BuiltIn(names) => (names, None),
+            Keys::Structural(node) => (&[], Some(node)),
+        };
+        names.iter().copied().chain(node.into_iter().flat_map(Node::list_keys))
     }
 }

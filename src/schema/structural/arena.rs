@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use regex::Regex;
 
 use super::checks::Check;
+use super::formats::Format;
 use crate::cel::rules::Rules;
 use crate::tree::{Key, Text, Value};
 
@@ -300,6 +301,16 @@ impl<'a> Node<'a> {
     /// Whether values of it are whole API objects.
     pub fn embedded(self) -> bool {
         self.is(Flags::EMBEDDED)
+    }
+
+    /// Whether texts of it have a format, other than base64.
+    pub fn has_format(self) -> bool {
+        let format = |check: &Check| match check {
+            Check::Format(format) => *format != Format::Byte,
+            Check::OtherFormat(_) => true,
+            _ => false,
+        };
+        self.checks().iter().any(format)
     }
 
     /// Whether it is an object that is replaced as a whole.
