@@ -90,9 +90,9 @@ pub fn prepare_create_with(
     (kind.validate)(object, &mut errors);
     (kind.validate_create)(object, &mut errors);
     (kind.validate_version)(context.asked.unwrap_or(resource), None, object, &mut errors);
-    custom::validate(context.asked.unwrap_or(resource), None, object, None, &mut errors);
+    let mut warnings = custom::validate(context.asked.unwrap_or(resource), None, object, None, &mut errors);
     refuse(errors)?;
-    let mut warnings = (kind.warnings_create)(object);
+    warnings.extend((kind.warnings_create)(object));
     warnings.extend((kind.warnings)(object));
     Ok(warnings)
 }
@@ -178,7 +178,7 @@ pub fn prepare_update_with(
     if !errors.is_empty() {
         ratchet::tolerate(resource, kind, old, &mut errors);
     }
-    custom::validate(
+    let mut warnings = custom::validate(
         context.asked.unwrap_or(resource),
         Some(old),
         new,
@@ -188,11 +188,10 @@ pub fn prepare_update_with(
     refuse(errors)?;
     let counted = integer(old, "/metadata/generation") != integer(new, "/metadata/generation");
     let whole = matches!(subresource, None | Some("scale"));
-    Ok(if whole && (counted || !kind.warns_of_changed_spec) {
-        (kind.warnings)(new)
-    } else {
-        Vec::new()
-    })
+    if whole && (counted || !kind.warns_of_changed_spec) {
+        warnings.extend((kind.warnings)(new));
+    }
+    Ok(warnings)
 }
 
 /// The metadata of an object, made when there is none.

@@ -9,17 +9,20 @@ use crate::tree::{Map, Value};
 use super::names::dns_1035_label;
 use super::{FieldError, FieldReason, find, metadata};
 
+/// Rules that a stored object breaks and that are told with a change of it.
+const TOLERATED_MAX: usize = 100;
 /// Said in place of rules that were not looked at.
 const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing \
     errors to complete validation";
 
 /// What is wrong with a new custom object (`old` is `None`) or a changed one, beside its metadata and replica counts.
-/// Values that did not change are not complained of. A change of `status` is judged by the schema of the status alone.
+/// Values that did not change are not complained of; rules that they break come as `warnings`. A change of `status` is judged by the schema of the status alone.
 pub(crate) fn check(
     schema: &Structural,
     old: Option<&Value>,
     new: &Value,
     subresource: Option<&str>,
+    warnings: &mut Vec<String>,
 ) -> Vec<FieldError> {
     let mut errors = if subresource == Some("status") {
         status(schema, old, new)
@@ -40,6 +43,9 @@ pub(crate) fn check(
         } else {
             let verdict = rules.validate(old, new);
             errors.extend(verdict.broken.into_iter().map(told));
+            // What was wrong before and did not change may stay, but is told.
+            let tolerated = verdict.tolerated.into_iter().take(TOLERATED_MAX);
+            warnings.extend(tolerated.map(|broken| told(broken).to_string()));
         }
     }
     errors

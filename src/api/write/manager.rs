@@ -123,8 +123,9 @@ fn resets(resource: &Resource, subresource: &str) -> &'static [&'static str] {
 
 /// What objects of the resource are to merging.
 pub(super) fn typed(resource: &Resource) -> Option<Typed<'_>> {
-    if resource.custom.is_some() {
-        return Some(Typed::DEDUCED);
+    if let Some(custom) = &resource.custom {
+        // Without a schema that can be used, everything is kept as it is.
+        return Some(custom.schema.as_deref().map_or(Typed::DEDUCED, Typed::from));
     }
     Schema::of(&resource.group, &resource.version, &resource.kind).map(Typed::from)
 }

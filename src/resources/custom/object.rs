@@ -51,15 +51,18 @@ fn set_version(resource: &Resource, object: &mut Value) {
 }
 
 /// What is wrong with a custom object, new or changed, beside its metadata. `resource` is the version that it was sent in. Does
-/// nothing for other kinds.
+/// nothing for other kinds. Warnings come back: rules that are broken where nothing changed.
 pub fn validate(
     resource: &Resource,
     old: Option<&Value>,
     new: &Value,
     subresource: Option<&str>,
     errors: &mut Vec<FieldError>,
-) {
-    let Some(custom) = &resource.custom else { return };
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let Some(custom) = &resource.custom else {
+        return warnings;
+    };
     let kind = new["kind"].as_str().unwrap_or("");
     if kind != resource.kind {
         errors.push(FieldError::invalid_text(
@@ -69,11 +72,12 @@ pub fn validate(
         ));
     }
     if let Some(schema) = &custom.schema {
-        errors.extend(structural_rules::check(schema, old, new, subresource));
+        errors.extend(structural_rules::check(schema, old, new, subresource, &mut warnings));
     }
     if let Some(scale) = &custom.scale {
         replicas(scale, new, errors);
     }
+    warnings
 }
 
 /// Replicas are integers that are not negative, wherever the definition says that they are.
