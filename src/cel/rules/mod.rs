@@ -35,7 +35,7 @@ pub struct Broken {
     pub path: String,
     /// What sort of mistake it is told as.
     pub reason: Reason,
-    /// The value as it is shown; left out of objects and lists.
+    /// The value as it is shown; left out of objects and lists, and of what is forbidden or missing.
     pub shown: Option<String>,
     /// What is wrong.
     pub detail: String,
@@ -337,7 +337,8 @@ impl Walk {
         let broken = Broken {
             path: format!("{}{}", self.path, joined(&self.path, &rule.path)),
             reason,
-            shown: shown(new),
+            // What is forbidden or missing is told without a value.
+            shown: shown(new).filter(|_| !matches!(reason, Reason::Forbidden | Reason::Required)),
             detail,
         };
         if !rule.uses_old && kept.unchanged() {

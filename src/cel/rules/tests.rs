@@ -48,7 +48,7 @@ fn what_breaks_a_rule_is_told_where_and_as_the_rule_says() {
         verdict(&schema, None, &json!({"spec": {"max": 100, "name": "bad"}})),
         [
             "spec.max Invalid 100: max must stay below 100",
-            "spec.name Forbidden \"bad\": name bad must start with w-"
+            "spec.name Forbidden: name bad must start with w-"
         ]
     );
     assert_eq!(
