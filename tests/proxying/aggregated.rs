@@ -372,3 +372,49 @@ async fn extensions_are_told_whom_to_believe() {
         assert_eq!(data[name], value);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_of_custom_resources_have_their_api_services_as_long_as_they_are_served() {
+    let started = Started::new(&[]);
+    let version = |name: &str, stored: bool| {
+        json!({"name": name, "served": true, "storage": stored,
+               "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    let definition = json!({
+        "metadata": {"name": "widgets.shop.example.com"},
+        "spec": {"group": "shop.example.com", "scope": "Namespaced",
+                 "names": {"plural": "widgets", "kind": "Widget"},
+                 "versions": [version("v1", true), version("v1beta1", false)]},
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    started.create(definitions, &definition).await;
+    for name in ["v1.shop.example.com", "v1beta1.shop.example.com"] {
+        let path = format!("{SERVICES}/{name}");
+        until("there is no APIService", async || started.get(&path).await.code == 200).await;
+        let object: Value = serde_json::from_slice(&started.get(&path).await.body).unwrap();
+        let spec = &object["spec"];
+        assert_eq!(
+            (&spec["groupPriorityMinimum"], &spec["versionPriority"]),
+            (&json!(1000), &json!(100))
+        );
+        assert_eq!(
+            object["metadata"]["labels"]["kube-aggregator.kubernetes.io/automanaged"],
+            "true"
+        );
+        assert_eq!(object["status"]["conditions"][0]["reason"], "Local");
+    }
+    let deleted = started
+        .send(
+            Method::DELETE,
+            &format!("{definitions}/widgets.shop.example.com"),
+            "application/json",
+            &json!({}),
+        )
+        .await;
+    assert_eq!(deleted.code, 200, "{}", deleted.text());
+    for name in ["v1.shop.example.com", "v1beta1.shop.example.com", "v1.apps"] {
+        let code = if name == "v1.apps" { 200 } else { 404 };
+        let path = format!("{SERVICES}/{name}");
+        until("an APIService is left", async || started.get(&path).await.code == code).await;
+    }
+}

@@ -1,6 +1,7 @@
 //! `proxy` of Pods, Services and nodes.
 
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use bytes::Bytes;
@@ -39,7 +40,11 @@ async fn web(address: IpAddr) -> SocketAddr {
             let (socket, _) = listener.accept().await.unwrap();
             let service = service_fn(|request: Request<Incoming>| async move {
                 let (head, body) = request.into_parts();
-                let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                let body = body
+                    .collect()
+                    .await
+                    .map(http_body_util::Collected::to_bytes)
+                    .unwrap_or_default();
                 let path = head.uri.path().to_owned();
                 if path == "/go" {
                     let answer = Response::builder()
@@ -50,7 +55,7 @@ async fn web(address: IpAddr) -> SocketAddr {
                 }
                 let mut text = format!("{} {}\n", head.method, head.uri);
                 for (name, value) in &head.headers {
-                    text.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
+                    writeln!(text, "{name}: {}", value.to_str().unwrap()).unwrap();
                 }
                 text.push_str(&String::from_utf8_lossy(&body));
                 let answer = Response::builder()

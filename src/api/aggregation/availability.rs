@@ -115,8 +115,8 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 /// has gone. (Upstream's autoregistration.)
 async fn register(api: &Api, view: &Arc<View>) -> Result<(), Status> {
     let mut wanted: BTreeSet<(String, String)> = BTreeSet::new();
-    for resource in api.custom.served().all_stored() {
-        wanted.insert((resource.group.to_string(), resource.version.to_string()));
+    for (group, versions) in api.custom.served().groups() {
+        wanted.extend(versions.iter().map(|(version, _)| (group.to_owned(), version.clone())));
     }
     for service in write::all(view, API_SERVICES)? {
         let (group, version) = (text(&service["spec"], "group"), text(&service["spec"], "version"));

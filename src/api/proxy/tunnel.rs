@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    const IDLE: Duration = Duration::from_secs(3600);
+    const IDLE: Duration = Duration::from_hours(1);
 
     #[tokio::test(start_paused = true)]
     async fn an_end_of_one_direction_is_passed_on_and_the_other_goes_on_for_a_while() {

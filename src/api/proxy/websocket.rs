@@ -329,11 +329,11 @@ mod tests {
         match payload.len() {
             len @ 0..=125 => bytes.push(0x80 | len as u8),
             len @ 126..=0xffff => {
-                bytes.push(0x80 | 126);
+                bytes.push(0xfe);
                 bytes.extend_from_slice(&(len as u16).to_be_bytes());
             }
             len => {
-                bytes.push(0x80 | 127);
+                bytes.push(0xff);
                 bytes.extend_from_slice(&(len as u64).to_be_bytes());
             }
         }
