@@ -367,49 +367,55 @@ fn merge_oldest(entries: &mut Vec<Value>) {
         let age = |at: usize| (text(&entries[at], "time"), identity(&entries[at]));
         age(one).cmp(&age(other))
     });
-    // The entry of each version that the others of it are merged into.
-    let mut buckets: Vec<usize> = Vec::new();
-    let mut merged: Vec<usize> = Vec::new();
+    // The entry of each version that the others of it are merged into: the first of it, until there is another one.
+    let mut buckets: Vec<Bucket> = Vec::new();
+    let mut merged = vec![false; entries.len()];
     for at in updaters {
         if surplus == 0 {
             break;
         }
         let version = text(&entries[at], "apiVersion");
-        let Some(&first) = buckets
-            .iter()
-            .find(|&&bucket| text(&entries[bucket], "apiVersion") == version)
-        else {
-            buckets.push(at);
+        let same_version = |bucket: &&mut Bucket| text(&entries[bucket.first], "apiVersion") == version;
+        let Some(bucket) = buckets.iter_mut().find(same_version) else {
+            buckets.push(Bucket { first: at, into: None });
             continue;
         };
-        let ancient = entries
-            .iter()
-            .position(|entry| identity(entry) == [ANCIENT, "Update", version, ""]);
-        let bucket = ancient.unwrap_or(first);
-        if bucket == at {
+        let (into, set, time) = bucket.into.get_or_insert_with(|| {
+            let ancient = entries
+                .iter()
+                .position(|entry| identity(entry) == [ANCIENT, "Update", version, ""]);
+            let into = ancient.unwrap_or(bucket.first);
+            (into, Fields::of(&entries[into]["fieldsV1"]), Value::Null)
+        });
+        if *into == at {
             continue;
         }
-        let mut set = Fields::of(&entries[bucket]["fieldsV1"]);
         set.add(Fields::of(&entries[at]["fieldsV1"]));
-        let time = entries[at].get("time").cloned();
-        let bucket = &mut entries[bucket];
-        bucket["manager"] = ANCIENT.into();
-        bucket["fieldsV1"] = set.write();
-        if let Some(bucket) = bucket.as_object_mut() {
-            bucket.remove("subresource");
-            match time {
-                Some(time) => bucket.insert("time", time),
-                None => bucket.remove("time"),
-            };
-        }
-        merged.push(at);
+        *time = entries[at]["time"].clone();
+        merged[at] = true;
         surplus -= 1;
     }
-    let mut at = 0;
-    entries.retain(|_| {
-        at += 1;
-        !merged.contains(&(at - 1))
-    });
+    for (into, set, time) in buckets.into_iter().filter_map(|bucket| bucket.into) {
+        let entry = &mut entries[into];
+        entry["manager"] = ANCIENT.into();
+        entry["fieldsV1"] = set.write();
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("subresource");
+            if time.is_null() {
+                entry.remove("time");
+            } else {
+                entry.insert("time", time);
+            }
+        }
+    }
+    let mut merged = merged.into_iter();
+    entries.retain(|_| merged.next() != Some(true));
+}
+
+/// The oldest entry of a version, and what the next oldest are merged into: its place, set and time.
+struct Bucket {
+    first: usize,
+    into: Option<(usize, Fields, Value)>,
 }
 
 #[cfg(test)]

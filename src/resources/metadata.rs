@@ -58,6 +58,33 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<Fie
     annotations(map(object, "/metadata/annotations"), &"metadata.annotations", errors);
     owners(object, errors);
     finalizers(object, errors);
+    managers(object, errors);
+}
+
+/// Longest name of a field manager, and of a subresource that one writes through; bytes.
+const MANAGER_BYTES_MAX: usize = 128;
+const SUBRESOURCE_BYTES_MAX: usize = 256;
+
+/// Names of field managers, which clients may send.
+fn managers(object: &Value, errors: &mut Vec<FieldError>) {
+    let entries = object["metadata"]["managedFields"].as_array();
+    for (number, entry) in entries.into_iter().flatten().enumerate() {
+        let field = |name: &str| format!("metadata.managedFields[{number}].{name}");
+        let manager = entry["manager"].as_str().unwrap_or("");
+        if manager.len() > MANAGER_BYTES_MAX {
+            errors.push(FieldError::too_long(field("manager"), MANAGER_BYTES_MAX));
+        }
+        if manager.chars().any(char::is_control) {
+            let detail = "should only contain printable characters";
+            errors.push(FieldError::invalid_text(field("manager"), manager, detail));
+        }
+        if entry["subresource"]
+            .as_str()
+            .is_some_and(|name| name.len() > SUBRESOURCE_BYTES_MAX)
+        {
+            errors.push(FieldError::too_long(field("subresource"), SUBRESOURCE_BYTES_MAX));
+        }
+    }
 }
 
 /// What a change of metadata may not do. `new` has uid and creation time of `old` where it named none.

@@ -15,6 +15,7 @@ const TABLES: &[(&str, &str)] = &[
     ("batch", include_str!("testdata/refusals/batch.jsonl")),
     ("definitions", include_str!("testdata/refusals/definitions.jsonl")),
     ("devices", include_str!("testdata/refusals/devices.jsonl")),
+    ("managers", include_str!("testdata/refusals/managers.jsonl")),
     ("networking", include_str!("testdata/refusals/networking.jsonl")),
     ("nodes", include_str!("testdata/refusals/nodes.jsonl")),
     ("pods", include_str!("testdata/refusals/pods.jsonl")),

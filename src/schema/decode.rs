@@ -245,17 +245,6 @@ pub(crate) fn decode_value(body: &[u8]) -> Result<(Value, Vec<String>), String> 
     }
 }
 
-/// [`decode_value`] of YAML, one document.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn decode_yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
-    match read_yaml(body, Type::Any, true) {
-        Outcome::Value(value, findings) => Ok((value, findings)),
-        Outcome::WrongType(text) | Outcome::Malformed(text) => Err(text),
-    }
-}
-
 /// [`decode_value`], of an object: `map[string]interface {}`. Null is an empty one.
 ///
 /// # Errors

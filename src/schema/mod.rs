@@ -18,7 +18,6 @@ mod walk;
 
 pub(crate) use decode::custom::coerce;
 pub use decode::custom::{decode_custom, refuse_findings};
-pub(crate) use decode::decode_yaml;
 pub use decode::{Decoded, Expected, FieldValidation, Misfit, Rejected, Syntax, check, decode, decode_as};
 pub(crate) use decode::{decode_object, decode_value, go_word, metadata_of};
 pub use field_error::{FieldError, FieldReason};

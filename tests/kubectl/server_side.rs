@@ -42,7 +42,6 @@ fn managers(kubectl: &Kubectl, object: &str) -> String {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn what_is_applied_twice_is_written_once() {
     let Some(kubectl) = Kubectl::new("ssa") else { return };
     assert_eq!(apply(&kubectl, MAP, &[]), "configmap/settings serverside-applied\n");
@@ -59,7 +58,6 @@ fn what_is_applied_twice_is_written_once() {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn a_key_that_nobody_applies_any_more_goes() {
     let Some(kubectl) = Kubectl::new("ssadrop") else { return };
     apply(&kubectl, MAP, &[]);
@@ -92,7 +90,6 @@ fn a_key_that_nobody_applies_any_more_goes() {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn two_who_want_different_things_meet_in_a_conflict() {
     let Some(kubectl) = Kubectl::new("conflict") else {
         return;
@@ -117,7 +114,6 @@ fn two_who_want_different_things_meet_in_a_conflict() {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn lists_are_merged_by_their_keys() {
     let Some(kubectl) = Kubectl::new("ssalist") else { return };
     apply(&kubectl, DEPLOYMENT, &[]);
@@ -148,7 +144,6 @@ spec:
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn what_was_applied_by_the_client_goes_over_to_the_server() {
     let Some(kubectl) = Kubectl::new("migrate") else { return };
     kubectl.ok_with(&["apply", "-f", "-"], MAP);
@@ -166,7 +161,6 @@ fn what_was_applied_by_the_client_goes_over_to_the_server() {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn dry_runs_and_diffs_change_nothing() {
     let Some(kubectl) = Kubectl::new("ssadry") else { return };
     assert_eq!(
@@ -198,7 +192,6 @@ fn a_field_that_does_not_exist_is_refused() {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn every_manifest_is_applied_by_the_server() {
     let Some(kubectl) = Kubectl::new("ssafiles") else {
         return;

@@ -13,7 +13,6 @@ fn names(kubectl: &Kubectl) -> String {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn a_kustomization_is_applied_changed_and_deleted() {
     let Some(kubectl) = Kubectl::new("kustomize") else {
         return;
@@ -81,7 +80,6 @@ fn prune_takes_away_what_the_next_apply_leaves_out() {
 }
 
 #[test]
-#[ignore = "server-side apply is not served yet"]
 fn an_apply_set_remembers_its_members() {
     let Some(kubectl) = Kubectl::new("applyset") else {
         return;

@@ -67,7 +67,7 @@ impl Client {
             .unwrap()
     }
 
-    async fn send(&self, method: &str, path: &str, kind: &str, body: Bytes) -> Answer {
+    pub(crate) async fn send(&self, method: &str, path: &str, kind: &str, body: Bytes) -> Answer {
         let (head, body) = self.open(method, path, kind, body).await.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes)

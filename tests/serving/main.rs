@@ -1,5 +1,6 @@
 //! The server as a client meets it on the wire: who is let in, what bounds it, how it ends, and what writes do.
 
+mod applying;
 mod client;
 mod custom_resources;
 mod deletion;

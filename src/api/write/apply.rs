@@ -13,7 +13,7 @@ use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::{Cause, Details, Status};
 use crate::patch::apply::{self, Applied, ApplyError, Conflicts, group_version_kind};
-use crate::schema::{FieldValidation, Schema, decode_value, decode_yaml, go_word};
+use crate::schema::{FieldValidation, Schema, decode_value, go_word};
 use crate::tree::{Map, Value};
 
 /// How often an object that comes and goes meanwhile is tried to be created and to be changed.
@@ -118,9 +118,9 @@ impl Configuration {
         let refused = |text: String| Status::bad_request(format!("error decoding YAML: {text}"));
         let is_json = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let json = if is_json { decode_value(body).ok() } else { None };
-        let (value, findings) = match json {
-            Some(read) => read,
-            None => decode_yaml(body).map_err(|text| refused(yaml_fault(body, &text)))?,
+        let (value, has_doubles) = match json {
+            Some((value, findings)) => (value, !findings.is_empty()),
+            None => (read_yaml(body).map_err(|text| refused(yaml_fault(body, &text)))?, true),
         };
         let value = match value {
             Value::Object(_) => value,
@@ -133,7 +133,11 @@ impl Configuration {
                 )));
             }
         };
-        let doubles = (!findings.is_empty() && validation != FieldValidation::Ignore).then(|| doubles(body));
+        let doubles = if has_doubles && validation != FieldValidation::Ignore {
+            doubles(body)
+        } else {
+            None
+        };
         let strict = validation == FieldValidation::Strict;
         Ok(Self {
             value,
@@ -221,6 +225,7 @@ fn yaml_fault(body: &[u8], text: &str) -> String {
     let what = match what {
         _ if what.contains("unclosed bracket '{'") => "did not find expected ',' or '}'",
         _ if what.contains("unclosed bracket '['") => "did not find expected ',' or ']'",
+        "expected ',' or ']'" => "did not find expected ',' or ']'",
         what => what,
     };
     // Go counts lines from the end of the one before, and the end of a text stands on a line of its own.
@@ -242,22 +247,30 @@ fn yaml_fault(body: &[u8], text: &str) -> String {
     format!("error converting YAML to JSON: yaml: {place}{what}")
 }
 
-/// Go's text about keys of a mapping that come twice: of the first of them.
-fn doubles(body: &[u8]) -> String {
+/// One document of YAML. Of keys that come twice the last one counts.
+fn read_yaml(body: &[u8]) -> Result<Value, String> {
+    let options = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+        with_snippet: false,
+    };
+    let text = std::str::from_utf8(body).map_err(|_| "invalid leading UTF-8 octet".to_owned())?;
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+}
+
+/// Go's text about keys of a mapping that come twice, of the first of them; `None` when there are none.
+fn doubles(body: &[u8]) -> Option<String> {
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error,
         with_snippet: false,
     };
     let text = String::from_utf8_lossy(body);
-    let error = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |source| {
-        <serde::de::IgnoredAny as serde::Deserialize>::deserialize(source)
-    });
-    let fault = error.err().map(|error| error.to_string()).unwrap_or_default();
-    let line = fault
-        .split("line ")
-        .nth(1)
-        .and_then(|rest| rest.split(|letter: char| !letter.is_ascii_digit()).next())
-        .unwrap_or("1");
-    let key = fault.split(['`', '"', '\'']).nth(1).unwrap_or("");
-    format!("error converting YAML to JSON: yaml: unmarshal errors:\n  line {line}: key \"{key}\" already set in map")
+    let read: Result<serde::de::IgnoredAny, _> = serde_saphyr::from_str_with_options(&text, options);
+    let fault = read.err()?.to_string();
+    let (_, key) = fault.split_once("duplicate mapping key: ")?;
+    let key = key.split(", set ").next().unwrap_or(key);
+    let line = fault.split(" at line ").nth(1)?;
+    let line = line.split(|letter: char| !letter.is_ascii_digit()).next()?;
+    Some(format!(
+        "error converting YAML to JSON: yaml: unmarshal errors:\n  line {line}: key \"{key}\" already set in map"
+    ))
 }

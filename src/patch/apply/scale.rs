@@ -1,5 +1,7 @@
 //! Who manages the replicas of a Scale: those who manage the field of the object that holds them, and the other way round.
 
+use std::collections::BTreeMap;
+
 use super::super::managed::fields::Fields;
 use super::super::managed::{self, text};
 use crate::tree::{Text, Value};
@@ -35,7 +37,7 @@ pub fn to_parent<'p>(
         let [manager, operation, _, subresource] = managed::identity(entry).map(str::to_owned);
         [manager, operation, subresource]
     };
-    let mut scaled: Vec<&Value> = scaled.iter().collect();
+    let mut scaled: BTreeMap<[String; 3], &Value> = scaled.iter().map(|entry| (who(entry), entry)).collect();
     let mut all = Vec::with_capacity(entries.len() + 1);
     for entry in entries {
         let Some(path) = path(text(entry, "apiVersion")) else {
@@ -46,8 +48,7 @@ pub fn to_parent<'p>(
             all.push(entry.clone());
             continue;
         }
-        if let Some(at) = scaled.iter().position(|scaled| who(scaled) == who(entry)) {
-            scaled.remove(at);
+        if scaled.remove(&who(entry)).is_some() {
             all.push(entry.clone());
             continue;
         }
@@ -59,7 +60,7 @@ pub fn to_parent<'p>(
         }
     }
     let in_scale = |entry: &&Value| Fields::of(&entry["fieldsV1"]).has_field(IN_SCALE);
-    for entry in scaled.into_iter().filter(in_scale) {
+    for entry in scaled.into_values().filter(in_scale) {
         let Some(path) = path(api_version) else { continue };
         let mut entry = entry.clone();
         entry["apiVersion"] = api_version.into();

@@ -1,0 +1,135 @@
+//! Server-side applies that lie, go too deep, or come at the same time.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::Started;
+use crate::client::{Answer, Client};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn apply(client: &Client, name: &str, query: &str, body: impl Into<Bytes>) -> Answer {
+    let path = format!("{MAPS}/{name}?{query}");
+    client
+        .send("PATCH", &path, "application/apply-patch+yaml", body.into())
+        .await
+}
+
+fn map(name: &str, data: &Value) -> String {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}).to_string()
+}
+
+/// A nest in YAML once ended the server: each level took too much of the stack.
+#[tokio::test]
+async fn nests_are_refused_or_taken() {
+    let started = Started::usual().await;
+    let admin = started.admin();
+    for depth in [50, 64, 120, 140, 50_000] {
+        for (open, close) in [("{\"a\":", "}"), ("[", "]")] {
+            let nest = [&open.repeat(depth), "1", &close.repeat(depth)].concat();
+            let json = format!(
+                "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"n\"}},\"data\":{nest}}}"
+            );
+            let yaml = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: n}}\ndata: {nest}\n");
+            for body in [json, yaml, format!("{open}\n").repeat(depth)] {
+                let answer = apply(&admin, "n", "fieldManager=m", body).await;
+                assert!(
+                    matches!(answer.code.as_u16(), 400 | 500),
+                    "{} {}",
+                    answer.code,
+                    answer.body
+                );
+            }
+        }
+    }
+    assert_eq!(
+        apply(&admin, "n", "fieldManager=m", map("n", &json!({"a": "1"})))
+            .await
+            .code,
+        201
+    );
+}
+
+#[tokio::test]
+async fn keys_that_come_twice_are_told_or_refused() {
+    let started = Started::usual().await;
+    let admin = started.admin();
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: q}\ndata:\n  a: \"1\"\n  a: \"2\"\n";
+    let strict = apply(&admin, "q", "fieldManager=m&fieldValidation=Strict", yaml).await;
+    assert_eq!(
+        strict.body["message"],
+        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line 6: key \"a\" already set in map"
+    );
+    let warned = apply(&admin, "q", "fieldManager=m", yaml).await;
+    assert_eq!((warned.code.as_u16(), &warned.body["data"]["a"]), (201, &json!("2")));
+}
+
+#[tokio::test]
+async fn managers_that_lie_do_no_harm() {
+    let started = Started::usual().await;
+    let admin = started.admin();
+    assert_eq!(
+        apply(&admin, "m", "fieldManager=m", map("m", &json!({"a": "1"})))
+            .await
+            .code,
+        201
+    );
+    let path = format!("{MAPS}/m");
+    let entry = |manager: String, fields: Value| json!({"manager": manager, "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    // What is no set leaves all as it was.
+    for fields in [
+        json!({"x": {}}),
+        json!({"k:{": {}}),
+        json!({"f:data": 5}),
+        json!({"k:[1]": {}}),
+    ] {
+        let mut lie: Value = serde_json::from_str(&map("m", &json!({"a": "1"}))).unwrap();
+        lie["metadata"]["managedFields"] = json!([entry("liar".into(), fields)]);
+        let answer = admin.put(&path, &lie).await;
+        assert_eq!(
+            answer.body["metadata"]["managedFields"][0]["manager"], "m",
+            "{}",
+            answer.body
+        );
+    }
+    // What is one counts, whatever it says is there; and there may be many.
+    let many = (0..3_000).map(|number| entry(format!("m{number}"), json!({"f:data": {"f:a": {}, "f:none": {}}})));
+    let mut lie: Value = serde_json::from_str(&map("m", &json!({"a": "1"}))).unwrap();
+    lie["metadata"]["managedFields"] = many.collect();
+    let answer = admin.put(&path, &lie).await;
+    assert_eq!(
+        answer.body["metadata"]["managedFields"].as_array().map(Vec::len),
+        Some(3_000)
+    );
+    let refused = apply(&admin, "m", "fieldManager=m0", map("m", &json!({"a": "2"}))).await;
+    assert_eq!(refused.code, 409);
+    assert_eq!(refused.body["details"]["causes"].as_array().map(Vec::len), Some(1_000));
+    let forced = apply(&admin, "m", "fieldManager=m0&force=true", map("m", &json!({"a": "2"}))).await;
+    assert_eq!((forced.code.as_u16(), &forced.body["data"]), (200, &json!({"a": "2"})));
+    let gone = apply(&admin, "m", "fieldManager=m0", map("m", &json!({}))).await;
+    assert_eq!(gone.body.get("data"), None, "{}", gone.body["data"]);
+}
+
+/// Each of several managers applies its own key, all at once, also the creation: nobody loses any.
+#[tokio::test]
+async fn applies_at_the_same_time_all_count() {
+    let started = Started::usual().await;
+    let admin = started.admin();
+    let applies = (0..12).map(|number| {
+        let admin = admin.clone();
+        tokio::spawn(async move {
+            let data = json!({format!("k{number}"): "v"});
+            let answer = apply(&admin, "race", &format!("fieldManager=m{number}"), map("race", &data)).await;
+            assert!(matches!(answer.code.as_u16(), 200 | 201), "{}", answer.body);
+        })
+    });
+    for apply in applies.collect::<Vec<_>>() {
+        apply.await.expect("it is applied");
+    }
+    let made = admin.get(&format!("{MAPS}/race")).await;
+    assert_eq!(made.body["data"].as_object().map(serde_json::Map::len), Some(12));
+    assert_eq!(
+        made.body["metadata"]["managedFields"].as_array().map(Vec::len),
+        Some(12)
+    );
+}
