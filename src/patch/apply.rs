@@ -15,6 +15,8 @@
 //! | `held` | what holds after an apply |
 
 mod conflict;
+#[cfg(test)]
+mod custom_tests;
 mod declared;
 mod held;
 mod last_applied;
@@ -22,8 +24,6 @@ mod merge;
 mod prune;
 mod reconcile;
 mod scale;
-#[cfg(test)]
-mod custom_tests;
 #[cfg(test)]
 mod tests;
 
@@ -280,9 +280,12 @@ fn pruned(
     for entry in others {
         manage(text(entry, "apiVersion"), Fields::of(&entry["fieldsV1"]));
     }
-    let converted = |object: &Value, version: &str| match object["apiVersion"] == version {
-        true if version == request.api_version => Some((typed, object.clone())),
-        _ => versions.in_version(object, version),
+    let converted = |object: &Value, version: &str| {
+        if version == request.api_version && object["apiVersion"] == version {
+            Some((typed, object.clone()))
+        } else {
+            versions.in_version(object, version)
+        }
     };
     let Some((last_typed, whole)) = converted(&merged, last_version) else {
         return merged;

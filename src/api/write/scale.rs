@@ -1,6 +1,6 @@
 //! The `scale` subresource: replicas of a workload, in one form for all kinds that have them.
 
-use crate::tree::Value;
+use crate::tree::{List, Value};
 use bytes::Bytes;
 
 use super::apply::Configuration;
@@ -131,7 +131,7 @@ pub(super) async fn apply(
         let configuration = configuration.clone()?;
         configuration.check_kind("autoscaling/v1", "Scale")?;
         let entries = old["metadata"]["managedFields"].as_array();
-        let entries = entries.map(|entries| entries.as_slice()).unwrap_or_default();
+        let entries = entries.map(List::as_slice).unwrap_or_default();
         let (mut shown, _) = scale_of(&info.resource, old);
         shown["metadata"]["managedFields"] = to_scale(entries, path).into();
         let applied = Manager::applying(info).with_request("autoscaling/v1", |request| {
@@ -157,7 +157,7 @@ pub(super) async fn apply(
         };
         let mut edited = scaled(&target, old, &changed, wanted, configuration.warnings)?;
         let scaled = changed["metadata"]["managedFields"].as_array();
-        let scaled = scaled.map(|scaled| scaled.as_slice()).unwrap_or_default();
+        let scaled = scaled.map(List::as_slice).unwrap_or_default();
         let entries = to_parent(entries, scaled, &info.resource.api_version(), path);
         object::metadata_mut(&mut edited.value).insert("managedFields", entries.into());
         Ok(edited)

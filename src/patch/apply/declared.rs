@@ -145,10 +145,10 @@ impl Walk {
             Value::Null | Value::Raw(_) => None,
             _ => return self.fault(format!("expected map, got &{{{}}}", go_format::value(value))),
         };
-        if map.atomic {
-            if let Some(set) = set.take() {
-                set.join();
-            }
+        if map.atomic
+            && let Some(set) = set.take()
+        {
+            set.join();
         }
         let mut cursor = 0;
         for (key, value) in fields.into_iter().flatten() {

@@ -331,7 +331,7 @@ impl<'a> Walk<'a> {
                     ),
                 }
             }
-            Form::Map(map) if !map.atomic && !(entries_of(lhs) == 0 && entries_of(rhs) == 0) => {
+            Form::Map(map) if !(map.atomic || entries_of(lhs) == 0 && entries_of(rhs) == 0) => {
                 let mut cursor = 0;
                 for (key, lhs, rhs) in both(lhs, rhs) {
                     if lhs == rhs {

@@ -356,7 +356,7 @@ pub(in crate::patch) fn push_element(path: &mut String, name: &str) {
 fn shown(value: &Value) -> String {
     match value.as_str() {
         Some(text) => crate::patch::go_format::quote(text),
-        None => value.to_json().to_string(),
+        None => value.to_json(),
     }
 }
 

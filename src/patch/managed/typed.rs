@@ -238,10 +238,9 @@ fn structural_member<'a>(node: Node<'a>, whole: bool, name: &str) -> Member<'a> 
         (Some(field), _) => Member::Field(part(field)),
         (None, Some(Additional::Schema(values))) => Member::Key(part(values)),
         (None, Some(Additional::Any)) => Member::Key(Typed::DEDUCED),
-        (None, Some(Additional::None)) => Member::Unknown,
         // An object of which nothing is specified may be of anything.
         (None, None) if node.preserves_unknown() || node.fields().len() == 0 => Member::Key(Typed::DEDUCED),
-        (None, None) => Member::Unknown,
+        (None, None | Some(Additional::None)) => Member::Unknown,
     }
 }
 
