@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use super::{backup, compact};
 use crate::resources::custom::Registry;
-use crate::resources::{self, ResourceRef, SubresourceRef};
+use crate::resources::{self, Resource, ResourceRef, SubresourceRef};
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,8 @@ pub(super) struct Target {
 
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(&*self.resource, &*other.resource)
+        let (own, others): (&Resource, &Resource) = (&self.resource, &other.resource);
+        std::ptr::eq(own, others)
             && self.subresource.as_ref().map(|sub| sub.name) == other.subresource.as_ref().map(|sub| sub.name)
             && (&self.namespace, &self.name, &self.rest, self.watch)
                 == (&other.namespace, &other.name, &other.rest, other.watch)

@@ -186,22 +186,16 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
         .filter_map(|(name, value)| Some(pair(name, value.as_str()?)))
         .collect();
     labels.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut fields: Vec<Pair> = match resource {
-        None => Vec::new(),
-        Some(resource) => match &resource.custom {
-            Some(custom) => custom
-                .cells
-                .fields(object)
-                .map(|(name, value)| pair(name, &value))
-                .collect(),
+    let mut fields: Vec<Pair> = Vec::new();
+    if let Some(resource) = resource {
+        match &resource.custom {
+            Some(custom) => fields.extend(custom.cells.fields(object).map(|(name, value)| pair(name, &value))),
             None => {
-                let fields = resource.fields.iter();
-                fields
-                    .map(|field| pair(field, &kind::field_value(resource, object, field)))
-                    .collect()
+                let value = |field| kind::field_value(resource, object, field);
+                fields.extend(resource.fields.iter().map(|field| pair(field, &value(field))));
             }
-        },
-    };
+        }
+    }
     if !lookup::text(object, "/metadata/deletionTimestamp").is_empty() {
         fields.push(pair(DELETING.0, DELETING.1));
     }

@@ -31,7 +31,7 @@ const WRITES_MAX: usize = 32;
 const BATCH_MAX: usize = 64;
 /// Time until sidecars of an older layout are looked for again.
 const RENEWAL_PAUSE_MIN: Duration = Duration::from_millis(20);
-const RENEWAL_PAUSE_MAX: Duration = Duration::from_secs(60);
+const RENEWAL_PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Sidecars looked at at once.
 const SIDECARS_MAX: usize = 1024;
 /// When to try again what could not be written.

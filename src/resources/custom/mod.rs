@@ -27,7 +27,7 @@ pub use naming::{Known, ending, judge, set_condition};
 pub(crate) use object::along;
 pub use object::{refresh, settle, show, store, validate};
 pub use path::{Path, PathError};
-pub use registry::{Registry, Served};
+pub use registry::{Registry, Resources, Served};
 
 use super::ResourceRef;
 use crate::schema::structural::Structural;

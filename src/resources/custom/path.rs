@@ -13,7 +13,7 @@
 //!
 //! Only the first value that a path finds is shown, so evaluation stops there.
 
-use crate::tree::{Text, Value};
+use crate::tree::{Map, Text, Value};
 
 /// A compiled path.
 #[derive(Debug, Clone, PartialEq)]
@@ -145,7 +145,7 @@ fn first<'a>(steps: &[Step], value: &'a Value, visits: &mut usize) -> Option<&'a
 
 fn children(value: &Value) -> impl Iterator<Item = &Value> {
     let list = value.as_array().into_iter().flatten();
-    let fields = value.as_object().into_iter().flat_map(|fields| fields.values());
+    let fields = value.as_object().into_iter().flat_map(Map::values);
     list.chain(fields)
 }
 
@@ -408,7 +408,7 @@ impl Parser<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{List, Map, json};
+    use crate::tree::{List, json};
 
     fn found(path: &str) -> Value {
         let object = json!({

@@ -16,7 +16,7 @@ pub struct Registry {
 }
 
 /// The resources of one version by their plural names.
-type Resources = BTreeMap<String, ResourceRef>;
+pub type Resources = BTreeMap<String, ResourceRef>;
 
 /// An immutable picture of the custom resources that are served.
 #[derive(Debug, Default)]
@@ -74,14 +74,14 @@ impl Served {
     }
 
     /// The resources of a group's version by their plural names.
-    pub fn version(&self, group: &str, version: &str) -> Option<&BTreeMap<String, ResourceRef>> {
+    pub fn version(&self, group: &str, version: &str) -> Option<&Resources> {
         let versions = self.groups.get(group)?;
         let found = versions.iter().find(|(name, _)| name == version)?;
         Some(&found.1)
     }
 
     /// All groups with their versions and these with their resources, in the order of discovery.
-    pub fn groups(&self) -> impl Iterator<Item = (&str, &[(String, BTreeMap<String, ResourceRef>)])> {
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &[(String, Resources)])> {
         self.groups
             .iter()
             .map(|(name, versions)| (&**name, versions.as_slice()))
