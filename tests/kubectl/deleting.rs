@@ -1,9 +1,6 @@
 //! Deletion as clients ask for it, nodes that are drained, and evictions that a budget forbids.
 
-use std::sync::Arc;
-
-use crate::process::Server;
-use crate::tool::{Kubectl, contains, installed};
+use crate::tool::{Kubectl, contains};
 
 fn workload(kubectl: &Kubectl) {
     kubectl.ok(&["create", "deployment", "web", "--image=web:1"]);
@@ -15,14 +12,11 @@ fn finalizers(kubectl: &Kubectl) -> String {
 
 #[test]
 fn each_cascade_leaves_its_finalizer() {
-    let Some(program) = installed().into_iter().next() else {
-        return;
-    };
     // Without the garbage collector, which would take them away again.
-    let server = Server::start(&["--ephemeral", "--controllers", "off"]).expect("it starts");
-    let server = Arc::new(server);
     for (cascade, finalizer) in [("foreground", "foregroundDeletion"), ("orphan", "orphan")] {
-        let kubectl = Kubectl::on(Arc::clone(&server), &program, cascade.to_owned());
+        let Some(kubectl) = Kubectl::without_controllers(cascade) else {
+            return;
+        };
         workload(&kubectl);
         kubectl.ok(&[
             "patch",

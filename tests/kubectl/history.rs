@@ -27,7 +27,7 @@ spec:
 
 #[test]
 fn a_deployment_goes_back_to_a_kept_replica_set() {
-    let Some(kubectl) = Kubectl::new("history") else {
+    let Some(kubectl) = Kubectl::without_controllers("history") else {
         return;
     };
     kubectl.ok(&["create", "deployment", "web", "--image=web:2"]);
@@ -66,7 +66,7 @@ fn a_deployment_goes_back_to_a_kept_replica_set() {
 
 #[test]
 fn daemon_sets_and_stateful_sets_go_back_to_a_controller_revision() {
-    let Some(kubectl) = Kubectl::new("revisions") else {
+    let Some(kubectl) = Kubectl::without_controllers("revisions") else {
         return;
     };
     for (kind, more) in [("DaemonSet", ""), ("StatefulSet", "serviceName: web, ")] {

@@ -17,7 +17,7 @@ const OBJECTS_MIN: usize = 60;
 
 #[test]
 fn every_manifest_can_be_applied_twice_and_deleted() {
-    let Some(kubectl) = Kubectl::new("manifests") else {
+    let Some(kubectl) = Kubectl::without_controllers("manifests") else {
         return;
     };
     let mut objects = 0;

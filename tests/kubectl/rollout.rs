@@ -27,7 +27,9 @@ fn settle(kubectl: &Kubectl, replicas: u32) {
 
 #[test]
 fn scale_goes_through_the_subresource() {
-    let Some(kubectl) = Kubectl::new("scale") else { return };
+    let Some(kubectl) = Kubectl::without_controllers("scale") else {
+        return;
+    };
     deployment(&kubectl);
     assert_eq!(
         kubectl.ok(&["scale", "deployment/web", "--replicas=5"]),
@@ -51,7 +53,9 @@ fn scale_goes_through_the_subresource() {
 
 #[test]
 fn rollout_status_ends_when_the_status_says_so() {
-    let Some(kubectl) = Kubectl::new("rollout") else { return };
+    let Some(kubectl) = Kubectl::without_controllers("rollout") else {
+        return;
+    };
     deployment(&kubectl);
     let mut rollout = kubectl.start(&["rollout", "status", "deployment/web", "--timeout=60s"]);
     contains(&rollout.line(), &["Waiting for deployment"]);
@@ -77,7 +81,9 @@ fn rollout_status_ends_when_the_status_says_so() {
 
 #[test]
 fn status_and_spec_are_written_apart() {
-    let Some(kubectl) = Kubectl::new("status") else { return };
+    let Some(kubectl) = Kubectl::without_controllers("status") else {
+        return;
+    };
     deployment(&kubectl);
     settle(&kubectl, 2);
     // The main resource does not touch the status, the subresource does not touch the spec.
@@ -105,7 +111,9 @@ fn status_and_spec_are_written_apart() {
 
 #[test]
 fn set_changes_the_template() {
-    let Some(kubectl) = Kubectl::new("set") else { return };
+    let Some(kubectl) = Kubectl::without_controllers("set") else {
+        return;
+    };
     deployment(&kubectl);
     contains(
         &kubectl.ok(&["set", "image", "deployment/web", "web=web:2"]),
@@ -134,7 +142,9 @@ fn set_changes_the_template() {
 
 #[test]
 fn a_rollout_is_paused_resumed_and_restarted() {
-    let Some(kubectl) = Kubectl::new("pause") else { return };
+    let Some(kubectl) = Kubectl::without_controllers("pause") else {
+        return;
+    };
     deployment(&kubectl);
     contains(&kubectl.ok(&["rollout", "pause", "deployment/web"]), &["paused"]);
     assert_eq!(kubectl.field("deployment/web", ".spec.paused"), "true");

@@ -193,7 +193,7 @@ fn a_field_that_does_not_exist_is_refused() {
 
 #[test]
 fn every_manifest_is_applied_by_the_server() {
-    let Some(kubectl) = Kubectl::new("ssafiles") else {
+    let Some(kubectl) = Kubectl::without_controllers("ssafiles") else {
         return;
     };
     for file in [

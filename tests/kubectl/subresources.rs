@@ -4,7 +4,9 @@ use crate::tool::{Kubectl, contains};
 
 #[test]
 fn subresources_are_read_patched_edited_and_replaced() {
-    let Some(kubectl) = Kubectl::new("sub") else { return };
+    let Some(kubectl) = Kubectl::without_controllers("sub") else {
+        return;
+    };
     kubectl.ok(&["create", "deployment", "web", "--image=web:1", "--replicas=2"]);
     contains(
         &kubectl.ok(&["get", "deployment", "web", "--subresource=scale"]),

@@ -19,6 +19,12 @@ pub(crate) fn shared_server() -> Arc<Server> {
     })
 }
 
+/// A server of the test's own, without built-in controllers.
+pub(crate) fn uncontrolled_server() -> Arc<Server> {
+    let server = Server::start(&["--ephemeral", "--controllers", "off"]);
+    Arc::new(server.unwrap_or_else(|ended| panic!("the server does not start: {ended:?}")))
+}
+
 /// Every `kubectl` of this machine, the one on PATH first: that one, and `kubectl.1.NN` beside it.
 pub(crate) fn installed() -> Vec<PathBuf> {
     let Some(paths) = std::env::var_os("PATH") else {
@@ -69,6 +75,13 @@ impl Kubectl {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let namespace = format!("{topic}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         Kubectl::on(shared_server(), program, namespace)
+    }
+
+    /// The kubectl on PATH on a server of its own without built-in controllers: for tests that write what those would, and
+    /// for those that nobody else may write beside.
+    pub(crate) fn without_controllers(topic: &str) -> Option<Self> {
+        let program = installed().into_iter().next()?;
+        Some(Kubectl::on(uncontrolled_server(), &program, topic.to_owned()))
     }
 
     /// `program`, in a new namespace of `server`.

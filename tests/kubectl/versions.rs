@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::tool::{Kubectl, contains, installed, unchanged};
+use crate::tool::{Kubectl, contains, installed, unchanged, uncontrolled_server};
 
 fn short_pass(program: &Path) {
-    let kubectl = Kubectl::with(program, "version");
+    let kubectl = Kubectl::on(uncontrolled_server(), program, "version".to_owned());
     contains(
         &kubectl.ok(&["version"]),
         &["Client Version", "Server Version: ", "v1.36.2"],

@@ -309,20 +309,17 @@ async def ten_releases_at_a_time(release):
     await asyncio.gather(*(one(number) for number in range(10)))
 
 
-# Not served yet: server-side apply to what exists, custom resources.
-LATER = [plain_by_server_side_apply, server_side_apply_meets_another_owner, from_the_client_to_the_server_and_back,
-         definitions_come_before_their_objects]
-TESTS = [plain_by_the_client, waiting_ends_when_everything_is_there,
+TESTS = [plain_by_the_client, plain_by_server_side_apply, server_side_apply_meets_another_owner,
+         from_the_client_to_the_server_and_back, waiting_ends_when_everything_is_there,
          openapi_validation_and_the_charts_own_schema, a_failed_upgrade_is_rolled_back, hooks_run_around_everything,
-         lookup_sees_what_is_there, charts_in_charts, ten_releases_at_a_time]
+         definitions_come_before_their_objects, lookup_sees_what_is_there, charts_in_charts, ten_releases_at_a_time]
 
 
 def main():
     kubeconfig, wanted = sys.argv[1], sys.argv[2:]
     cluster = Cluster(kubeconfig)
     failed = 0
-    chosen = [test for test in TESTS + (LATER if wanted else [])
-              if not wanted or any(word in test.__name__ for word in wanted)]
+    chosen = [test for test in TESTS if not wanted or any(word in test.__name__ for word in wanted)]
     for number, test in enumerate(chosen):
         release = Release(cluster, kubeconfig, "r%d" % number)
         try:

@@ -35,7 +35,8 @@ type Kind = (ApiResource, ApiCapabilities);
 /// A picture of everything in the cluster, kept up by a watch of each kind.
 pub struct Cluster {
     client: Client,
-    kinds: BTreeMap<(String, String, String), Kind>,
+    /// By group and kind, in the version that discovery prefers.
+    kinds: BTreeMap<(String, String), Kind>,
     live: Arc<Mutex<BTreeMap<Key, DynamicObject>>>,
     /// Raised with each event.
     changed: watch::Sender<u64>,
@@ -116,7 +117,7 @@ impl Cluster {
         let mut lists = Vec::new();
         for group in discovery.groups() {
             for (resource, capabilities) in group.recommended_resources() {
-                let name = (resource.group.clone(), resource.version.clone(), resource.kind.clone());
+                let name = (resource.group.clone(), resource.kind.clone());
                 if !capabilities.supports_operation(verbs::LIST)
                     || !capabilities.supports_operation(verbs::WATCH)
                     || self.kinds.contains_key(&name)
@@ -186,7 +187,9 @@ impl Cluster {
 
     fn api(&self, object: &DynamicObject) -> Option<(Key, Api<DynamicObject>)> {
         let wanted = kind_of(object);
-        let (resource, capabilities) = self.kinds.get(&(wanted.group, wanted.version, wanted.kind))?;
+        let (resource, capabilities) = self.kinds.get(&(wanted.group.clone(), wanted.kind.clone()))?;
+        // In the manifest's own version.
+        let resource = &ApiResource::from_gvk_with_plural(&wanted, &resource.plural);
         let api = match (&capabilities.scope, object.namespace()) {
             (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(self.client.clone(), &namespace, resource),
             (Scope::Namespaced, None) => Api::default_namespaced_with(self.client.clone(), resource),
@@ -222,9 +225,12 @@ impl Cluster {
                     return Ok((None, Some(object)));
                 };
                 let live = lock(&self.live).get(&key).cloned();
-                let Some(live) = live else {
+                let Some(mut live) = live else {
                     return Ok((Some(key), Some(object)));
                 };
+                if live.types != object.types {
+                    live = api.get(&object.name_any()).await?;
+                }
                 let options = PatchParams::apply(MANAGER).force().dry_run();
                 let predicted = api.patch(&object.name_any(), &options, &Patch::Apply(&object)).await?;
                 let differs = comparable(&predicted) != comparable(&live);
@@ -258,7 +264,9 @@ impl Cluster {
             let objects: Vec<&DynamicObject> = plan.apply.iter().filter(|object| wave(object) == number).collect();
             let written: Vec<(Key, String)> = stream::iter(&objects)
                 .map(|object| async {
-                    let (key, _) = self.api(object).expect("its kind is served by now");
+                    let (key, _) = self
+                        .api(object)
+                        .unwrap_or_else(|| panic!("not served: {:?}", kind_of(object)));
                     let applied = self.apply(object).await?;
                     Ok::<_, kube::Error>((key, applied.resource_version().unwrap_or_default()))
                 })
@@ -286,16 +294,18 @@ impl Cluster {
             }
         }
         for (group, kind, namespace, name) in &plan.prune {
-            let (resource, capabilities) = self
-                .kinds
-                .values()
-                .find(|(resource, _)| resource.group == *group && resource.kind == *kind)
-                .expect("it was listed");
+            let (resource, capabilities) = self.kinds.get(&(group.clone(), kind.clone())).expect("it was listed");
             let api: Api<DynamicObject> = match capabilities.scope {
                 Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, resource),
                 Scope::Cluster => Api::all_with(self.client.clone(), resource),
             };
-            api.delete(name, &DeleteParams::background()).await?;
+            match api.delete(name, &DeleteParams::background()).await {
+                // Gone with its definition.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => {
+                    other?;
+                }
+            }
         }
         self.until(|live| {
             plan.prune.iter().all(|key| {
@@ -321,17 +331,26 @@ impl Drop for Cluster {
     }
 }
 
-/// The objects of a YAML file, in `namespace` where they name none. `kinds` of the cluster take none.
+/// The objects of a YAML file, lists opened, in `namespace` where they name none and are not `kinds_of_the_cluster`.
 pub fn manifests(text: &str, namespace: &str, kinds_of_the_cluster: &[&str]) -> Vec<DynamicObject> {
+    let object = |value: Value| {
+        let mut object: DynamicObject =
+            serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"));
+        if object.metadata.namespace.is_none() && !kinds_of_the_cluster.contains(&kind_of(&object).kind.as_str()) {
+            object.metadata.namespace = Some(namespace.to_owned());
+        }
+        object
+    };
     text.split("\n---\n")
         .filter(|document| document.lines().any(|line| line.starts_with("kind:")))
-        .map(|document| {
-            let mut object: DynamicObject =
+        .flat_map(|document| {
+            let mut value: Value =
                 serde_saphyr::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"));
-            if object.metadata.namespace.is_none() && !kinds_of_the_cluster.contains(&kind_of(&object).kind.as_str()) {
-                object.metadata.namespace = Some(namespace.to_owned());
+            match value.get_mut("items").map(Value::take) {
+                Some(Value::Array(items)) => items,
+                _ => vec![value],
             }
-            object
         })
+        .map(object)
         .collect()
 }

@@ -6,7 +6,7 @@ pub mod server;
 use std::time::Duration;
 
 /// Everything that is waited for happens within this, or never.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// `future`'s result, which comes within [`PATIENCE`].
 ///

@@ -68,7 +68,6 @@ async fn at_rest(cluster: &mut Cluster, client: &Client, wanted: &[DynamicObject
 }
 
 #[tokio::test]
-#[ignore = "server-side apply and custom resources are not served yet"]
 async fn a_repository_comes_to_rest_and_stays_at_rest() {
     let server = Server::start();
     let client = server.client().await;
@@ -155,7 +154,6 @@ async fn a_repository_comes_to_rest_and_stays_at_rest() {
 }
 
 #[tokio::test]
-#[ignore = "server-side apply and custom resources are not served yet"]
 async fn definitions_come_with_their_objects() {
     let server = Server::start();
     let client = server.client().await;
