@@ -144,3 +144,44 @@ pub(super) fn check_embedded(path: &str, resource: &Map, errors: &mut Vec<FieldE
         ..error
     }));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::json;
+
+    #[test]
+    fn rules_judge_what_is_of_the_right_form() {
+        let schema = Structural::compile(&json!({"type": "object", "properties": {"spec": {
+            "type": "object", "required": ["name"],
+            "properties": {"name": {"type": "string"}, "n": {"type": "integer"}},
+            "x-kubernetes-validations": [{
+                "rule": "self.name.startsWith('w-')", "message": "must start with w-", "reason": "FieldValueForbidden", "fieldPath": ".name",
+            }],
+        }}}))
+        .unwrap();
+        let errors = |old: Option<&Value>, new: &Value, warnings: &mut Vec<String>| -> Vec<String> {
+            let errors = check(&schema, old, new, None, warnings);
+            errors.iter().map(ToString::to_string).collect()
+        };
+        let mut warnings = Vec::new();
+        let bad = json!({"spec": {"name": "x", "n": 1}});
+        assert_eq!(
+            errors(None, &bad, &mut warnings),
+            ["spec.name: Forbidden: must start with w-"]
+        );
+        assert_eq!(
+            errors(None, &json!({"spec": {"n": "1"}}), &mut warnings),
+            [
+                "spec.n: Invalid value: \"string\": spec.n in body must be of type integer: \"string\"".to_owned(),
+                "spec.name: Required value".to_owned(),
+                format!("<nil>: Invalid value: null: {NOT_CHECKED}"),
+            ]
+        );
+        assert!(warnings.is_empty());
+        let mut same = bad.clone();
+        same["status"] = json!({"changed": true});
+        assert_eq!(errors(Some(&bad), &same, &mut warnings), Vec::<String>::new());
+        assert_eq!(warnings, ["spec.name: Forbidden: must start with w-"]);
+    }
+}

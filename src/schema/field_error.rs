@@ -115,6 +115,8 @@ impl FieldError {
             FieldReason::NotFound => "Not found",
             FieldReason::Internal => "Internal error",
         };
+        // Of these the value is never shown.
+        let shown = shown.filter(|_| !matches!(reason, FieldReason::Required | FieldReason::Forbidden));
         let what = shown.map_or_else(|| word.to_owned(), |shown| format!("{word}: {shown}"));
         FieldError::new(reason, field, &what, detail)
     }
