@@ -211,7 +211,6 @@ fn its_objects_are_patched_scaled_edited_and_have_a_status() {
 }
 
 #[test]
-#[ignore = "custom objects are not applied by their schema yet"]
 fn lists_of_its_objects_are_merged_by_their_keys() {
     let Some((kubectl, group)) = declared("crdlist") else {
         return;
