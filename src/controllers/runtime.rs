@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::failure::Failure;
 use super::queue::{Done, Queue};
 use crate::api::Client;
-use crate::store::{Event, EventKind, Object, Range, Selection, View};
+use crate::store::{Damaged, Event, EventKind, Object, Range, Selection, View};
 
 /// Keys that one controller looks at side by side.
 const WORKERS: usize = 4;
@@ -102,20 +102,11 @@ async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Que
     loop {
         let view = store.view();
         let revision = view.revision();
-        let mut listing = view.list(storage, Range::default(), &Selection::all());
-        drop(view);
-        while is_own {
-            match listing.next(RUN_MAX) {
-                Ok(None) => break,
-                Ok(Some(run)) => run.objects().for_each(|object| queue.add(object.key().into())),
-                Err(error) => {
-                    tracing::warn!(resource = storage, %error, "objects cannot be listed");
-                    tokio::time::sleep(AGAIN).await;
-                    break;
-                }
-            }
+        if is_own && let Err(error) = ask_for_all(&view, storage, &queue) {
+            tracing::warn!(resource = storage, %error, "objects cannot be listed");
+            tokio::time::sleep(AGAIN).await;
         }
-        drop(listing);
+        drop(view);
         let Ok(mut follower) = store.follow(storage, None, revision) else {
             continue;
         };
@@ -137,4 +128,13 @@ async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Que
             }
         }
     }
+}
+
+/// Asks for a look at every object of a resource.
+fn ask_for_all(view: &Arc<View>, storage: &str, queue: &Queue<Arc<str>>) -> Result<(), Damaged> {
+    let mut listing = view.list(storage, Range::default(), &Selection::all());
+    while let Some(run) = listing.next(RUN_MAX)? {
+        run.objects().for_each(|object| queue.add(object.key().into()));
+    }
+    Ok(())
 }

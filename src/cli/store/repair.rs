@@ -76,7 +76,7 @@ pub(super) fn run(directory: &Path, permission: &Permission, quiet: Quiet) -> Re
     let bar = quiet.bytes(None, "repair");
     let options = Options::default();
     let done = diagnosis.carry_out(&disk, &KindArchiver::default(), options.part_bytes, &|bytes| {
-        bar.inc(bytes)
+        bar.inc(bytes);
     });
     bar.finish_and_clear();
     done.map_err(|error| failed(&error))?;

@@ -1,5 +1,6 @@
 //! Makes and deletes Pods until there are as many as are asked for.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use tokio::task::JoinSet;
@@ -27,12 +28,10 @@ impl Replicas {
     pub(super) async fn scale(&self, set: &Value, pods: &mut Vec<Value>, now_s: i64) -> Option<ScaleFailure> {
         let wanted = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
         let active = pods.iter().filter(|pod| pod::is_active(pod)).count();
-        if active < wanted {
-            self.make(set, pods, (wanted - active).min(BURST)).await
-        } else if active > wanted {
-            self.remove(set, pods, (active - wanted).min(BURST), now_s).await
-        } else {
-            None
+        match active.cmp(&wanted) {
+            Ordering::Less => self.make(set, pods, (wanted - active).min(BURST)).await,
+            Ordering::Greater => self.remove(set, pods, (active - wanted).min(BURST), now_s).await,
+            Ordering::Equal => None,
         }
     }
 
