@@ -51,15 +51,14 @@ pub(super) fn status(old: &Value, new: &Value, errors: &mut Vec<FieldError>) {
             errors.push(holders.forbidden(detail));
         }
     }
-    match (old.pointer("/status/allocation"), allocation.present()) {
-        (Some(before), true) if !before.is_null() => {
-            if before != allocation.value {
-                let shown = capitalized(allocation.value);
-                errors.push(FieldError::invalid(&allocation.field, &shown, "field is immutable"));
-            }
-        }
-        (_, true) => check_allocation(&allocation, &Requests::of(&root.get("spec.devices")), errors),
-        _ => {}
+    // What was given stays as it was given.
+    let before = old.pointer("/status/allocation").filter(|before| !before.is_null());
+    let is_changed = allocation.present() && before.is_some_and(|before| before != allocation.value);
+    if is_changed {
+        let shown = capitalized(allocation.value);
+        errors.push(FieldError::invalid(&allocation.field, &shown, "field is immutable"));
+    } else if before.is_none() && allocation.present() {
+        check_allocation(&allocation, &Requests::of(&root.get("spec.devices")), errors);
     }
 }
 
