@@ -121,21 +121,21 @@ mod tests {
             pod("pending", |pod| pod["status"]["phase"] = "Pending".into()),
             pod("unready", |pod| pod["status"]["conditions"] = json!([])),
             pod("cheap", |pod| {
-                pod["metadata"]["annotations"] = json!({DELETION_COST: "-5"})
+                pod["metadata"]["annotations"] = json!({DELETION_COST: "-5"});
             }),
             pod("crowded", |_| ()),
             pod("ready lately", |pod| {
                 pod["status"]["conditions"][0]["lastTransitionTime"] = "1970-01-02T03:46:39Z".into();
             }),
             pod("restarted", |pod| {
-                pod["status"]["containerStatuses"] = json!([{"restartCount": 3}])
+                pod["status"]["containerStatuses"] = json!([{"restartCount": 3}]);
             }),
             pod("young", |pod| {
-                pod["metadata"]["creationTimestamp"] = "1970-01-02T03:46:00Z".into()
+                pod["metadata"]["creationTimestamp"] = "1970-01-02T03:46:00Z".into();
             }),
             pod("usual", |_| ()),
             pod("dear", |pod| {
-                pod["metadata"]["annotations"] = json!({DELETION_COST: "7"})
+                pod["metadata"]["annotations"] = json!({DELETION_COST: "7"});
             }),
         ];
         let rank = |pod: &Value| {

@@ -90,7 +90,7 @@ fn keyed(
     let find =
         |list: &crate::tree::List, item: &Value| list.iter().find(|other| other[merge_key] == item[merge_key]).cloned();
     let mut items = Vec::new();
-    for item in to.iter() {
+    for item in to {
         match find(from, item) {
             Some(present) if present == *item => {}
             Some(present) => {

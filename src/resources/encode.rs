@@ -188,12 +188,11 @@ fn sidecar(resource: Option<&Resource>, object: &Value, spans: &Spans) -> Sideca
     labels.sort_by(|a, b| a.name.cmp(&b.name));
     let mut fields: Vec<Pair> = Vec::new();
     if let Some(resource) = resource {
-        match &resource.custom {
-            Some(custom) => fields.extend(custom.cells.fields(object).map(|(name, value)| pair(name, &value))),
-            None => {
-                let value = |field| kind::field_value(resource, object, field);
-                fields.extend(resource.fields.iter().map(|field| pair(field, &value(field))));
-            }
+        if let Some(custom) = &resource.custom {
+            fields.extend(custom.cells.fields(object).map(|(name, value)| pair(name, &value)));
+        } else {
+            let value = |field| kind::field_value(resource, object, field);
+            fields.extend(resource.fields.iter().map(|field| pair(field, &value(field))));
         }
     }
     if !lookup::text(object, "/metadata/deletionTimestamp").is_empty() {

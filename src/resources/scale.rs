@@ -44,7 +44,7 @@ pub fn scale_of(resource: &Resource, workload: &Value) -> (Value, bool) {
     if let Some(selector) = selector.and_then(Value::as_str).filter(|selector| !selector.is_empty()) {
         status["selector"] = selector.into();
     }
-    (whole(workload, spec, status), replicas.is_some())
+    (whole(workload, &spec, &status), replicas.is_some())
 }
 
 fn built_in(workload: &Value) -> Value {
@@ -63,10 +63,10 @@ fn built_in(workload: &Value) -> Value {
     if selector != "<none>" {
         status["selector"] = selector.into();
     }
-    whole(workload, spec, status)
+    whole(workload, &spec, &status)
 }
 
-fn whole(workload: &Value, spec: Value, status: Value) -> Value {
+fn whole(workload: &Value, spec: &Value, status: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = workload.pointer(&format!("/metadata/{field}")) {

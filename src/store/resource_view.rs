@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use flatkube_format::frame::{Kind, Record};
 use flatkube_format::shelf::{PostingKind, posting_hash};
+use rkyv::string::ArchivedString;
 
 use super::archive;
 use super::delta::{Delta, Put};
@@ -208,7 +209,7 @@ impl ResourceView {
             let hash = posting_hash(PostingKind::Owner, "", "");
             self.active.list_under(log, key, slot, None, hash);
         }
-        for owner in sidecar.owners.iter().map(|owner| owner.as_str()) {
+        for owner in sidecar.owners.iter().map(ArchivedString::as_str) {
             if before.is_none_or(|before| before.owners.iter().all(|other| other != owner)) {
                 let hash = posting_hash(PostingKind::Owner, "", owner);
                 self.active.list_under(log, key, slot, None, hash);

@@ -41,6 +41,7 @@ fn path(version: &str, plural: &str) -> String {
     format!("/apis/example.com/{version}/namespaces/default/{plural}")
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "specs are written where they are used")]
 fn widget(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }

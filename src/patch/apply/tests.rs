@@ -317,14 +317,12 @@ fn any_configuration() -> impl Strategy<Value = Value> {
         .prop_map(|map| map.into_iter().collect::<Vec<_>>())
         .prop_shuffle()
         .prop_map(|containers| {
-            let container = |(name, (image, env, args)): (
-                String,
-                (
-                    Option<String>,
-                    std::collections::BTreeMap<String, String>,
-                    Option<Vec<String>>,
-                ),
-            )| {
+            type Parts = (
+                Option<String>,
+                std::collections::BTreeMap<String, String>,
+                Option<Vec<String>>,
+            );
+            let container = |(name, (image, env, args)): (String, Parts)| {
                 let mut container = json!({"name": name});
                 if let Some(image) = image {
                     container["image"] = image.into();
