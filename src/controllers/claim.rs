@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flatkube_format::sidecar::ArchivedSidecar;
+
 use super::failure::Failure;
 use super::metadata::{Metadata, controller_reference};
 use super::runtime::Change;
@@ -96,7 +98,11 @@ impl Claimant<'_> {
     async fn adopt(&self, object: &Object) -> Result<bool, Failure> {
         let reference = controller_reference(self.owner);
         let adopted = AtomicBool::new(false);
+        let uid = object.sidecar()?.uid.as_str().to_owned();
         let edit = |old: &Value| {
+            if old["metadata"]["uid"] != uid.as_str() {
+                return None;
+            }
             let owners = old["metadata"]["ownerReferences"].as_array();
             let is_controlled = owners.is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
             let is_free = !is_controlled && old["metadata"]["deletionTimestamp"].is_null();
@@ -106,6 +112,7 @@ impl Claimant<'_> {
             }
             let mut new = old.clone();
             let mut owners = owners.map_or_else(Vec::new, |owners| owners.to_vec());
+            owners.retain(|owner| owner["uid"] != reference["uid"]);
             owners.push(reference.clone());
             new["metadata"]["ownerReferences"] = owners.into();
             Some(new)
@@ -168,8 +175,21 @@ impl Kind {
         let before = change.previous.map(|object| self.controller_of(object)).transpose()?;
         let mut keys: Vec<Arc<str>> = now.into_iter().chain(before.flatten()).collect();
         keys.dedup();
-        if change.is_gone || !change.object.sidecar()?.owners.is_empty() {
+        if change.is_gone || Metadata::of(change.object)?.controller().is_some() {
             return Ok(keys);
+        }
+        // Who would take it in depends on its labels and owners alone.
+        if let Some(previous) = change.previous {
+            let (old, new) = (previous.sidecar()?, change.object.sidecar()?);
+            let labels = |sidecar: &'_ ArchivedSidecar| -> Vec<(String, String)> {
+                let pairs = sidecar.labels.iter();
+                pairs
+                    .map(|pair| (pair.name.to_string(), pair.value.to_string()))
+                    .collect()
+            };
+            if old.owners.iter().eq(new.owners.iter()) && labels(old) == labels(new) {
+                return Ok(keys);
+            }
         }
         let range = Range {
             namespace: change.object.namespace().map(str::to_owned),

@@ -177,6 +177,8 @@ async fn write(client: Client, component: &'static str, mut told: mpsc::Receiver
                 };
                 if let Err(error) = client.change(&events, None, &key, edit).await {
                     tracing::debug!(%key, %error, "an event cannot be counted");
+                    // It may have gone: the next one is written anew.
+                    correlator.written.retain(|_, written| written.key != key);
                 }
             }
             Plan::Create { message } => {

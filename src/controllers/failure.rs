@@ -1,5 +1,10 @@
 //! Why a look has to be repeated.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
 use crate::api::status::Status;
 use crate::store::Damaged;
 
@@ -26,4 +31,20 @@ pub(super) enum Failure {
     /// A task ended unasked.
     #[error(transparent)]
     Task(#[from] tokio::task::JoinError),
+    /// It panicked, which is told on standard error.
+    #[error("a look panicked")]
+    Panicked,
+}
+
+/// Lets a look that panics be no more than one that failed: the worker goes on, and the key comes back.
+pub(super) async fn guarded<T>(look: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let mut look = pin!(look);
+    // What is left half done is not looked at again: each look reads everything anew.
+    poll_fn(
+        |context| match catch_unwind(AssertUnwindSafe(|| look.as_mut().poll(context))) {
+            Ok(poll) => poll,
+            Err(_) => Poll::Ready(Err(Failure::Panicked)),
+        },
+    )
+    .await
 }

@@ -50,6 +50,11 @@ impl Metadata {
     }
 }
 
+/// Whether two states are of one object, and not of two that had the same name.
+pub(super) fn is_same(one: &Value, other: &Value) -> bool {
+    one["metadata"]["uid"] == other["metadata"]["uid"]
+}
+
 /// Whether an object is being deleted, by its sidecar.
 pub(super) fn is_deleting(object: &Object) -> Result<bool, Damaged> {
     Ok(object.sidecar()?.field(DELETING.0).is_some())

@@ -119,7 +119,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             let added = self.added.notified();
             let (key, due, more) = self.state().take(Instant::now());
             if let Some(key) = key {
-                if more {
+                // Somebody else has to wait for what is due while this one is worked on.
+                if more || due.is_some() {
                     self.added.notify_one();
                 }
                 return key;

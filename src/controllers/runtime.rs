@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::failure::Failure;
+use super::failure::{Failure, guarded};
 use super::queue::{Done, Queue};
 use crate::api::Client;
 use crate::store::{Damaged, Event, EventKind, Object, Range, Selection, View};
@@ -81,12 +81,13 @@ pub(super) async fn run(client: Client, controller: impl Controller) {
     }
     tasks.spawn(follow(client, controller.clone(), queue, controller.resource()));
     stopping.stopped().await;
+    tasks.shutdown().await;
 }
 
 async fn work(controller: Arc<impl Controller>, queue: Arc<Queue<Arc<str>>>) {
     loop {
         let key = queue.next().await;
-        let done = controller.look(&key).await.unwrap_or_else(|error| {
+        let done = guarded(controller.look(&key)).await.unwrap_or_else(|error| {
             tracing::debug!(resource = controller.resource(), %key, %error, "a look is tried again");
             Done::Again
         });
@@ -94,37 +95,43 @@ async fn work(controller: Arc<impl Controller>, queue: Arc<Queue<Arc<str>>>) {
     }
 }
 
-/// Follows one resource. Of the controller's own, all objects are looked at first; what others were like before follows from
+/// Follows one resource. Whenever it begins, all objects of the controller's own resource are asked for: what was missed follows from
 /// looking at those.
 async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Queue<Arc<str>>>, storage: &'static str) {
     let store = client.store().clone();
     let is_own = storage == controller.resource();
-    loop {
-        let view = store.view();
-        let revision = view.revision();
-        if is_own && let Err(error) = ask_for_all(&view, storage, &queue) {
-            tracing::warn!(resource = storage, %error, "objects cannot be listed");
+    let ask_for_all = async || {
+        while let Err(error) = ask_for_all(&store.view(), controller.resource(), &queue) {
+            tracing::warn!(resource = controller.resource(), %error, "objects cannot be listed");
             tokio::time::sleep(AGAIN).await;
         }
-        drop(view);
+    };
+    loop {
+        let revision = store.view().revision();
         let Ok(mut follower) = store.follow(storage, None, revision) else {
             continue;
         };
+        ask_for_all().await;
+        let mut taken = 0_usize;
         loop {
             match follower.next() {
                 Ok(Some(event)) if is_own => queue.add(event.object.key().into()),
                 Ok(Some(event)) => match controller.concerned(&Change::of(storage, &event), &store.view()) {
                     Ok(keys) => keys.into_iter().for_each(|key| queue.add(key)),
                     Err(error) => {
-                        tracing::warn!(resource = storage, key = event.object.key(), %error, "an event is skipped");
+                        let key = event.object.key();
+                        tracing::warn!(resource = storage, key, %error, "whom an event concerns cannot be told");
+                        ask_for_all().await;
                     }
                 },
-                Ok(None) => {
-                    follower.changed().await;
-                    tokio::task::yield_now().await;
-                }
+                Ok(None) => follower.changed().await,
                 // Behind the retained history: begins anew from what is stored.
                 Err(_) => break,
+            }
+            taken += 1;
+            if taken.is_multiple_of(RUN_MAX) {
+                // Others are let in between.
+                tokio::task::yield_now().await;
             }
         }
     }

@@ -198,3 +198,79 @@ async fn thousands_of_dependents_go_with_one_owner() {
     let left = cluster.admin.get(MAPS).await.body["items"].as_array().unwrap().len();
     assert!(left < 10, "{left} are left");
 }
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+/// Defines widgets, and makes one.
+async fn widget(cluster: &Cluster) -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    cluster.made(DEFINITIONS, &definition).await;
+    cluster.until(WIDGETS, |answer| answer.code == 200).await;
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    cluster.made(WIDGETS, &widget).await
+}
+
+fn of_widget(widget: &Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": widget["metadata"]["uid"], "blockOwnerDeletion": true})
+}
+
+#[tokio::test]
+async fn what_custom_objects_own_goes_with_them_however_soon_they_go() {
+    let cluster = Cluster::start().await;
+    let widget = widget(&cluster).await;
+    cluster.made(MAPS, &map("owned", &[of_widget(&widget)])).await;
+    assert_eq!(cluster.admin.delete(&format!("{WIDGETS}/w")).await.code, 200);
+    cluster.gone(&path("owned")).await;
+}
+
+#[tokio::test]
+async fn what_custom_objects_own_goes_when_their_definition_goes() {
+    let cluster = Cluster::start().await;
+    let widget = widget(&cluster).await;
+    for number in 0..20 {
+        cluster
+            .made(MAPS, &map(&format!("owned-{number}"), &[of_widget(&widget)]))
+            .await;
+    }
+    let deleted = cluster
+        .admin
+        .delete(&format!("{DEFINITIONS}/widgets.example.com"))
+        .await;
+    assert_eq!(deleted.code, 200, "{}", deleted.body);
+    for number in 0..20 {
+        cluster.gone(&path(&format!("owned-{number}"))).await;
+    }
+}
+
+#[tokio::test]
+async fn orphans_of_an_owner_that_was_being_deleted_at_the_end_stay_after_a_restart() {
+    for _ in 0..3 {
+        let cluster = Cluster::without_controllers().await;
+        let set = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+        let sets = "/apis/apps/v1/namespaces/default/replicasets";
+        let set = cluster.made(sets, &set).await;
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": set["metadata"]["uid"], "controller": true});
+        let pod = json!({"metadata": {"name": "p", "labels": {"app": "web"}, "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let pods = "/api/v1/namespaces/default/pods";
+        cluster.made(pods, &pod).await;
+        cluster
+            .admin
+            .delete(&format!("{sets}/web?propagationPolicy=Orphan"))
+            .await;
+        let mut cluster = cluster.restarted().await;
+        cluster.start_controllers();
+        cluster.gone(&format!("{sets}/web")).await;
+        settled(&cluster, "later").await;
+        let pod = cluster.admin.get(&format!("{pods}/p")).await;
+        assert_eq!(
+            (pod.code.as_u16(), &pod.body["metadata"]["ownerReferences"]),
+            (200, &Value::Null)
+        );
+    }
+}

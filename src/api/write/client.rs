@@ -130,6 +130,7 @@ impl Client {
                 resource.clone(),
                 subresource.unwrap_or(""),
             )),
+            user: Some(self.user.clone()),
             ..Target::at(resource, key)
         };
         let edit = |old: &Value| {

@@ -12,6 +12,7 @@ use crate::api::Delete;
 use crate::controllers::claim::{Claimant, gone_is_fine};
 use crate::controllers::event::Level;
 use crate::controllers::failure::Failure;
+use crate::controllers::metadata::is_same;
 use crate::controllers::pod;
 use crate::controllers::queue::Done;
 use crate::store::{Range, Requirement, Selection, View};
@@ -114,7 +115,9 @@ impl Deployments {
             self.forget_old(&rollout).await?;
             return self.tell(&rollout, Progress::NotJudged).await;
         }
-        if rollout.was_scaled() {
+        // What recreates is brought to its size by recreating, unless one set has all Pods.
+        let is_divided = rollout.sets().filter(|set| replicas(set) > 0).count() > 1;
+        if rollout.was_scaled() && !(rollout.recreates() && is_divided) {
             self.number_new(&mut rollout).await?;
             self.scale_in_proportion(&rollout).await?;
             return self.tell(&rollout, Progress::NotJudged).await;
@@ -228,10 +231,9 @@ impl Deployments {
     /// Gives a set its size and notes what it was reckoned from; `true` if its size changed.
     async fn scale(&self, rollout: &Rollout, set: &Value, size: i64) -> Result<bool, Failure> {
         let (from, goal) = (replicas(set), rollout.goal);
-        let uid = &set["metadata"]["uid"];
         let edit = |old: &Value| {
             // Another one of its name is none of ours.
-            if old["metadata"]["uid"] != *uid {
+            if !is_same(old, set) {
                 return None;
             }
             let mut new = old.clone();
@@ -294,6 +296,9 @@ impl Deployments {
             Err(status) if status.code == 409 => {
                 // Another template has the name: the next one gets another.
                 let edit = |old: &Value| {
+                    if !is_same(old, &rollout.deployment) {
+                        return None;
+                    }
                     let mut new = old.clone();
                     let count = old["status"]["collisionCount"].as_i64().unwrap_or(0);
                     new["status"]["collisionCount"] = (count + 1).into();
@@ -358,6 +363,9 @@ impl Deployments {
         let revision = revision.to_string();
         if annotation(deployment, REVISION) != revision {
             let edit = |old: &Value| {
+                if !is_same(old, deployment) {
+                    return None;
+                }
                 let mut new = old.clone();
                 new["metadata"]["annotations"][REVISION] = revision.as_str().into();
                 Some(new)
@@ -410,6 +418,9 @@ impl Deployments {
         text: &str,
     ) -> Result<(), Failure> {
         let edit = |old: &Value| {
+            if !is_same(old, &rollout.deployment) {
+                return None;
+            }
             let mut new = old.clone();
             set_condition(&mut new["status"], what, text, rollout.now_s);
             Some(new)

@@ -7,6 +7,7 @@ use super::rollout::{Rollout, name, replicas};
 use crate::controllers::claim::gone_is_fine;
 use crate::controllers::event::second;
 use crate::controllers::failure::Failure;
+use crate::controllers::metadata::is_same;
 use crate::controllers::pod;
 use crate::controllers::queue::Done;
 use crate::tree::{Value, json};
@@ -96,6 +97,9 @@ impl Deployments {
     /// Writes the status if it says something new. A rollout with a deadline is looked at again when that is over.
     pub(super) async fn tell(&self, rollout: &Rollout, progress: Progress) -> Result<Done, Failure> {
         let edit = |old: &Value| {
+            if !is_same(old, &rollout.deployment) {
+                return None;
+            }
             let mut new = old.clone();
             new["status"] = status_of(rollout, old, progress);
             (new["status"] != old["status"]).then_some(new)

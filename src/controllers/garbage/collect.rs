@@ -26,7 +26,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 impl Collector {
     /// Looks at one object: lets its dependents go if its deletion asks for that, deletes it if its owners are gone.
-    pub(super) async fn look(&self, place: &Place) -> Result<Done, Failure> {
+    /// `gone`: the UID of an owner that is known to be gone, so that its kind, which may have gone, too, does not matter.
+    pub(super) async fn look(&self, place: &Place, gone: Option<&str>) -> Result<Done, Failure> {
         let view = self.client.store().view();
         let Some(resource) = stored(&self.client, &place.storage) else {
             return Ok(Done::Settled);
@@ -46,7 +47,11 @@ impl Collector {
         }
         let (mut present, mut waiting, mut useless) = (false, false, Vec::new());
         for owner in &metadata.owner_references {
-            match standing(&self.client, &view, &place.key, owner)? {
+            let standing = match gone {
+                Some(gone) if gone == owner.uid => Standing::Absent,
+                _ => standing(&self.client, &view, &place.key, owner)?,
+            };
+            match standing {
                 Standing::Present => present = true,
                 Standing::Waiting => {
                     waiting = true;
@@ -63,28 +68,39 @@ impl Collector {
             return self.disown(&resource, place, &metadata.uid, &useless).await;
         }
         let mut propagation = metadata.propagation();
-        if waiting && self.dependents(&metadata.uid).next()?.is_some() {
+        // Owners that it got since are not overlooked.
+        let mut revision = Some(object.revision());
+        if waiting && self.all_dependents(&metadata.uid).next()?.is_some() {
             propagation = Propagation::Foreground;
-            if self.is_awaited_by_a_dependent(&metadata.uid)? {
+            if self.waits_in_a_circle(&metadata)? {
                 self.unblock(&resource, place, &metadata.uid).await?;
-                return Ok(Done::Again);
+                revision = None;
             }
         }
         let delete = Delete {
             uid: Some(metadata.uid),
-            // Owners that it got since are not overlooked.
-            revision: Some(object.revision()),
+            revision,
             propagation: Some(propagation),
             grace_s: None,
         };
-        settled(self.client.delete(&resource, &place.key, &delete).await)
+        let done = settled(self.client.delete(&resource, &place.key, &delete).await)?;
+        // Owners that it no longer keeps from going are looked at.
+        let waiting = lock(&self.waiting);
+        for owner in metadata
+            .owner_references
+            .iter()
+            .filter_map(|owner| waiting.get(owner.uid.as_str()))
+        {
+            self.queue.add_after(super::Work::Object(owner.clone()), GATHERED);
+        }
+        Ok(done)
     }
 
     /// Looks at everything that depended on an object that is gone.
     pub(super) async fn collect_dependents(self: &Arc<Self>, uid: &str) -> Result<Done, Failure> {
         // First, so that what names it from now on is looked at.
         lock(&self.present).remove(uid);
-        let mut dependents = self.dependents(uid);
+        let mut dependents = self.known_dependents(uid);
         let mut looks: JoinSet<Result<Done, Failure>> = JoinSet::new();
         let mut done = Done::Settled;
         loop {
@@ -106,21 +122,27 @@ impl Collector {
             let Some((storage, object)) = next else {
                 return Ok(done);
             };
-            let (collector, place) = (self.clone(), Place::of(&storage, &object));
-            looks.spawn(async move { collector.look(&place).await });
+            let (collector, place, gone) = (self.clone(), Place::of(&storage, &object), uid.to_owned());
+            looks.spawn(async move { collector.look(&place, Some(&gone)).await });
         }
     }
 
-    /// Lets dependents go on without their owner, then the owner go.
+    /// Lets dependents go on without their owner, then the owner go: only when every one of them is free, for what still named it would be
+    /// deleted after it.
     async fn orphan(&self, resource: &ResourceRef, place: &Place, uid: &str) -> Result<Done, Failure> {
-        let mut dependents = self.dependents(uid);
+        let mut dependents = self.all_dependents(uid);
+        let mut are_free = true;
         while let Some((storage, object)) = dependents.next()? {
             let Some(resource) = stored(&self.client, &storage) else {
+                are_free = false;
                 continue;
             };
             let own_uid = object.sidecar()?.uid.as_str().to_owned();
             let dependent = Place::of(&storage, &object);
-            self.disown(&resource, &dependent, &own_uid, &[uid]).await?;
+            are_free &= self.disown(&resource, &dependent, &own_uid, &[uid]).await? == Done::Settled;
+        }
+        if !are_free {
+            return Ok(Done::Again);
         }
         self.finish(resource, place, uid, ORPHAN).await
     }
@@ -130,7 +152,7 @@ impl Collector {
         // First, so that a dependent that goes from now on brings this object back.
         lock(&self.waiting).insert(uid.into(), place.clone());
         let (mut blocked, mut asked) = (false, 0);
-        let mut dependents = self.dependents(uid);
+        let mut dependents = self.all_dependents(uid);
         while asked < DEPENDENTS_MAX
             && let Some((storage, object)) = dependents.next()?
         {
@@ -151,20 +173,32 @@ impl Collector {
         Ok(done)
     }
 
-    /// Whether a dependent of this object waits for the object to go, being its owner, too: they would wait for each other.
-    fn is_awaited_by_a_dependent(&self, uid: &str) -> Result<bool, Failure> {
-        let mut dependents = self.dependents(uid);
+    /// Whether a dependent of this object waits for the object to go and is its owner, too: they would wait for each other.
+    fn waits_in_a_circle(&self, metadata: &Metadata) -> Result<bool, Failure> {
+        let mut dependents = self.all_dependents(&metadata.uid);
         while let Some((_, object)) = dependents.next()? {
-            if is_deleting(&object)? && Metadata::of(&object)?.waits_for_dependents() {
-                return Ok(true);
+            if is_deleting(&object)? {
+                let dependent = Metadata::of(&object)?;
+                let is_owner = metadata.owner_references.iter().any(|owner| owner.uid == dependent.uid);
+                if is_owner && dependent.waits_for_dependents() {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
     }
 
-    /// Who depends on the object with this UID, now.
-    fn dependents(&self, uid: &str) -> Dependents {
+    /// Who depends on the object with this UID, in the resources that are known to have dependents. What is not known yet is looked at
+    /// when it becomes known.
+    fn known_dependents(&self, uid: &str) -> Dependents {
         Dependents::new(self.client.store().view(), lock(&self.owned).clone(), uid)
+    }
+
+    /// Who depends on the object with this UID, anywhere.
+    fn all_dependents(&self, uid: &str) -> Dependents {
+        let view = self.client.store().view();
+        let storages = view.resources().map(Arc::from).collect();
+        Dependents::new(view, storages, uid)
     }
 
     /// Takes a finalizer off, which may have been the last thing that kept the object.

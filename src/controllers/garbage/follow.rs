@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::relations::{Standing, standing};
@@ -17,68 +18,89 @@ use crate::store::{Event, EventKind, Object, Range, Requirement, Selection};
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// When to look again for resources that are to be followed, and after what could not be read.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How many times in a row it is looked for new resources after a definition was written.
+const SOON: u32 = 5;
 /// Dependents that go one after the other bring the owner that waits for them back once in this time.
 pub(super) const GATHERED: Duration = Duration::from_millis(20);
 /// Objects of a listing that are taken at a time.
 const RUN_MAX: usize = 256;
 
-/// Follows all resources, those that are defined later, too.
-pub(super) async fn all(collector: Arc<Collector>) {
-    let mut followed = HashSet::new();
-    let mut tasks = JoinSet::new();
+/// Follows all resources, those that are defined later, too. Tells `begun` when all that there are were looked through.
+pub(super) async fn all(collector: Arc<Collector>, begun: oneshot::Sender<()>) {
     let store = collector.client.store().clone();
+    let mut followed: HashSet<String> = HashSet::new();
+    let mut tasks = JoinSet::new();
+    let mut begun = Some(begun);
+    // A resource that is served since is followed from here on: nothing of it is older.
+    let mut since = store.view().revision();
+    let mut soon = 0;
     loop {
-        let revision = store.view().revision();
+        let now = store.view().revision();
         let built_in = resources::all().iter().map(|resource| resource.storage.to_string());
         let mut storages: Vec<String> = built_in.filter(|storage| !storage.is_empty()).collect();
-        let custom = collector.client.custom().served();
+        let custom = Arc::clone(&collector.client.custom().served());
         storages.extend(custom.all_stored().map(|resource| resource.storage.to_string()));
-        drop(custom);
+        // (Two built-in resources may be stored as one.)
+        storages.retain(|storage| followed.insert(storage.clone()));
         for storage in storages {
-            if followed.insert(storage.clone()) {
-                tasks.spawn(one(collector.clone(), storage.into()));
+            let name: Arc<str> = storage.as_str().into();
+            while let Err(error) = collector.begin(&name) {
+                tracing::warn!(resource = storage, %error, "garbage cannot be looked for");
+                tokio::time::sleep(AGAIN).await;
             }
+            tasks.spawn(one(collector.clone(), name, since));
+            tokio::task::yield_now().await;
         }
+        if let Some(begun) = begun.take() {
+            let _ = begun.send(());
+        }
+        since = now;
         // A definition is served a moment after it was written.
-        match store.follow(DEFINITIONS, None, revision) {
-            Ok(mut definitions) => tokio::select! {
-                () = definitions.changed() => tokio::time::sleep(AGAIN).await,
+        match store.follow(DEFINITIONS, None, now) {
+            Ok(mut definitions) if soon == 0 => tokio::select! {
+                () = definitions.changed() => soon = SOON,
                 () = tokio::time::sleep(60 * AGAIN) => {}
             },
-            Err(_) => tokio::time::sleep(AGAIN).await,
+            _ => {
+                soon = soon.saturating_sub(1);
+                tokio::time::sleep(AGAIN).await;
+            }
         }
     }
 }
 
-/// Follows one resource.
-async fn one(collector: Arc<Collector>, storage: Arc<str>) {
+/// Follows one resource from a revision on.
+async fn one(collector: Arc<Collector>, storage: Arc<str>, mut revision: u64) {
     let store = collector.client.store().clone();
     loop {
-        let view = store.view();
-        let revision = view.revision();
-        if let Err(error) = collector.begin(&storage) {
-            tracing::warn!(resource = %storage, %error, "garbage cannot be looked for");
-            tokio::time::sleep(AGAIN).await;
-            continue;
-        }
-        drop(view);
-        let Ok(mut follower) = store.follow(&storage, None, revision) else {
-            continue;
-        };
-        loop {
-            match follower.next() {
-                Ok(Some(event)) => {
-                    if let Err(error) = collector.note(&storage, &event) {
-                        tracing::warn!(resource = %storage, key = event.object.key(), %error, "garbage collection skips an event");
+        if let Ok(mut follower) = store.follow(&storage, None, revision) {
+            let mut taken = 0_usize;
+            loop {
+                match follower.next() {
+                    Ok(Some(event)) => {
+                        if let Err(error) = collector.note(&storage, &event) {
+                            let key = event.object.key();
+                            tracing::warn!(resource = %storage, key, %error, "garbage collection skips an event");
+                        }
                     }
+                    Ok(None) => follower.changed().await,
+                    Err(_) => break,
                 }
-                Ok(None) => {
-                    follower.changed().await;
-                    // A burst is read as a whole, others are let in between.
+                taken += 1;
+                if taken.is_multiple_of(RUN_MAX) {
+                    // Others are let in between.
                     tokio::task::yield_now().await;
                 }
-                // Behind the retained history: begins anew from what is stored.
-                Err(_) => break,
+            }
+        }
+        // Behind the retained history: owners may have gone unseen, whose dependents are anywhere.
+        revision = store.view().revision();
+        lock(&collector.present).clear();
+        let owned = lock(&collector.owned).clone();
+        for storage in owned.iter().chain([&storage]) {
+            while let Err(error) = collector.begin(storage) {
+                tracing::warn!(resource = %storage, %error, "garbage cannot be looked for");
+                tokio::time::sleep(AGAIN).await;
             }
         }
     }

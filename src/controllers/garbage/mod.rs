@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinSet;
 
+use super::failure::guarded;
 use super::queue::{Done, Queue};
 use crate::api::Client;
 
@@ -68,21 +69,32 @@ pub(super) async fn run(client: Client) {
         owned: Mutex::default(),
     });
     let mut tasks = JoinSet::new();
-    for _ in 0..WORKERS {
-        tasks.spawn(work(collector.clone()));
+    let (begun, all_begun) = tokio::sync::oneshot::channel();
+    tasks.spawn(follow::all(collector.clone(), begun));
+    // Before all resources were looked through, an object could seem to have no dependents.
+    let all_begun = tokio::select! {
+        begun = all_begun => begun.is_ok(),
+        () = stopping.stopped() => false,
+    };
+    if all_begun {
+        for _ in 0..WORKERS {
+            tasks.spawn(work(collector.clone()));
+        }
     }
-    tasks.spawn(follow::all(collector));
     stopping.stopped().await;
+    tasks.shutdown().await;
 }
 
 async fn work(collector: Arc<Collector>) {
     loop {
         let work = collector.queue.next().await;
-        let done = match &work {
-            Work::Object(place) => collector.look(place).await,
-            Work::Gone(uid) => collector.collect_dependents(uid).await,
+        let look = async {
+            match &work {
+                Work::Object(place) => collector.look(place, None).await,
+                Work::Gone(uid) => collector.collect_dependents(uid).await,
+            }
         };
-        let done = done.unwrap_or_else(|error| {
+        let done = guarded(look).await.unwrap_or_else(|error| {
             tracing::debug!(?work, %error, "garbage collection is tried again");
             Done::Again
         });

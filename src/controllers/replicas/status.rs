@@ -5,6 +5,7 @@ use super::scale::ScaleFailure;
 use crate::api::status::Status;
 use crate::controllers::event::second;
 use crate::controllers::failure::Failure;
+use crate::controllers::metadata::is_same;
 use crate::controllers::pod;
 use crate::tree::{Value, json};
 
@@ -19,6 +20,9 @@ impl Replicas {
         now_s: i64,
     ) -> Result<Option<i64>, Failure> {
         let edit = |old: &Value| {
+            if !is_same(old, set) {
+                return None;
+            }
             let mut new = old.clone();
             new["status"] = status_of(old, pods, failure, now_s);
             // What was seen is the set that was looked at, which may have changed since.
