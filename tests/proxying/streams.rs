@@ -184,7 +184,13 @@ async fn an_upgrade_goes_through_a_proxy_and_sessions_take_no_other() {
         let asked = handshake(EXEC, "v4.channel.k8s.io").replace("Upgrade: websocket", &format!("Upgrade: {other}"));
         let (head, _) = raw(&started, &asked).await;
         assert!(head.starts_with("HTTP/1.1 400"), "{other}: {head}");
+        let asked = handshake(path, "v4.channel.k8s.io").replace("Upgrade: websocket", &format!("Upgrade: {other}"));
+        let (head, _) = raw(&started, &asked).await;
+        assert!(head.starts_with("HTTP/1.1 400"), "{other}: {head}");
     }
+    let both = handshake(path, "v4.channel.k8s.io").replace("Upgrade: websocket", "Upgrade: websocket\r\nUpgrade: h2c");
+    let (head, _) = raw(&started, &both).await;
+    assert!(head.starts_with("HTTP/1.1 400"), "{head}");
     assert_eq!(kubelet.last().target, seen.target, "it was asked");
 }
 

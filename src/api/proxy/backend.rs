@@ -93,7 +93,7 @@ impl Backend {
     /// Passes a request of `user` on.
     ///
     /// # Errors
-    /// 429 when the user has too many open; inside, a sentence that says why the backend does not answer.
+    /// 429 when the user has too many open, 400 for an upgrade to neither WebSocket nor SPDY; inside, a sentence that says why the backend does not answer.
     pub(in crate::api) async fn answer(
         &self,
         api: &Arc<Api>,
@@ -113,6 +113,9 @@ impl Backend {
             peer: peer.clone(),
         };
         if asking.is_upgrade() {
+            if !asking.is_known() {
+                return Err(upgrade::required());
+            }
             let answered = upgrade::through(&location, &host, None, asking, guest).await;
             return Ok(answered.map_err(|status| status.message));
         }

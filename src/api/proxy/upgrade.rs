@@ -18,7 +18,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 
-use super::location::Location;
+use super::location::{Location, Reach};
 use super::translate::{Client, Wanted};
 use super::tunnel::{self, Moved};
 use super::{Guest, dial, forward, headers, log, websocket};
@@ -63,9 +63,21 @@ impl Asking {
     pub(super) fn is_upgrade(&self) -> bool {
         self.upgrade.is_some() && headers::is_upgrade(&self.fields)
     }
+
+    /// Whether WebSocket or SPDY is asked for, and nothing beside it. Where this server is somebody to the backend nothing else
+    /// may be: a connection that was led into HTTP/2 would ask for whatever it likes, in this server's name.
+    pub(super) fn is_known(&self) -> bool {
+        let mut asked = self.fields.get_all(header::UPGRADE).iter();
+        let (Some(asked), None) = (asked.next(), asked.next()) else {
+            return false;
+        };
+        ["websocket", SPDY]
+            .iter()
+            .any(|known| asked.as_bytes().eq_ignore_ascii_case(known.as_bytes()))
+    }
 }
 
-fn required() -> Status {
+pub(super) fn required() -> Status {
     Status::bad_request("Upgrade request required")
 }
 
@@ -80,14 +92,7 @@ pub(super) async fn stream(
     asking: Asking,
     guest: Guest,
 ) -> Result<Response, Status> {
-    // Nothing else is spoken there: a connection that was led into HTTP/2 would ask the kubelet for whatever it likes.
-    let asked = asking.fields.get(header::UPGRADE).and_then(|value| value.to_str().ok());
-    let is_known = |asked: &str| {
-        ["websocket", SPDY]
-            .iter()
-            .any(|known| asked.eq_ignore_ascii_case(known))
-    };
-    if !asking.is_upgrade() || !asked.is_some_and(is_known) {
+    if !asking.is_upgrade() || !asking.is_known() {
         return Err(required());
     }
     if !takes_websockets && websocket::is_asked(&asking.fields) {
@@ -223,7 +228,8 @@ async fn in_messages(location: Location, asking: Asking, guest: Guest) -> Result
 /// Passes an upgrade on as it is asked for. `host`: what the backend is told that it is called.
 ///
 /// # Errors
-/// 500 when the backend cannot be reached, or answers as if nothing had been asked for.
+/// 400 for what is neither WebSocket nor SPDY where this server is somebody to the backend: kubelets and aggregated APIs. 500 when
+/// the backend cannot be reached, or answers as if nothing had been asked for.
 pub(super) async fn through(
     location: &Location,
     host: &str,
@@ -231,6 +237,10 @@ pub(super) async fn through(
     asking: Asking,
     guest: Guest,
 ) -> Result<Response, Status> {
+    let is_somebody = guest.identity.is_some() || location.reach == Reach::Any;
+    if is_somebody && !asking.is_known() {
+        return Err(required());
+    }
     let upgrade = asking.upgrade.ok_or_else(required)?;
     let mut fields = forward::outgoing(asking.fields, true, &guest).map_err(Status::internal)?;
     if let Some(outside) = outside {
