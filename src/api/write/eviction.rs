@@ -151,10 +151,11 @@ async fn delete_with_note(api: &Api, info: &RequestInfo, mut deletion: DeleteOpt
                 warnings: Vec::new(),
             })
         };
-        // The server's own words in the status are nobody's fields.
+        // The server's own words in the status are nobody's fields, and no policy judges them as the user's.
         let status = Target {
             subresource: Some("status"),
             manager: None,
+            user: None,
             ..pod.clone()
         };
         let (changed, _) = update::change(api, &status, false, edit).await?;
