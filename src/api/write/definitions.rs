@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::finalizing;
 use super::manager::Manager;
@@ -43,6 +44,8 @@ pub(in crate::api) struct Definitions {
     follower: Follower,
     /// Definitions whose status has to be judged.
     unjudged: BTreeSet<String>,
+    /// Those that could not be judged, or whose status could not be written: tried again after [`AGAIN`].
+    failed: BTreeSet<String>,
     /// Definitions whose objects' sidecars may be of an older layout.
     unsettled: BTreeSet<String>,
 }
@@ -88,6 +91,7 @@ impl Definitions {
             entries: BTreeMap::new(),
             follower,
             unjudged: BTreeSet::new(),
+            failed: BTreeSet::new(),
             unsettled: BTreeSet::new(),
         };
         let range = Range {
@@ -110,23 +114,33 @@ impl Definitions {
         let mut writes = JoinSet::new();
         let mut endings = JoinSet::new();
         let mut renewals = JoinSet::new();
+        // When what failed is tried again; other events do not put it off.
+        let mut due = None;
         while !stopping.is_stopping() {
             self.judge(&api, &mut writes).await;
             self.begin_endings(&api, &mut endings);
             self.begin_renewals(&api, &mut renewals);
+            if self.failed.is_empty() {
+                due = None;
+            } else if due.is_none() {
+                due = Some(Instant::now() + AGAIN);
+            }
             let again = async {
-                if self.unjudged.is_empty() {
-                    std::future::pending::<()>().await;
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
                 }
-                tokio::time::sleep(AGAIN).await;
             };
             tokio::select! {
                 () = stopping.stopped() => return,
                 () = self.follower.changed() => {}
                 Some(ended) = endings.join_next() => self.end(ended.ok()),
-                Some(_) = writes.join_next() => {}
+                Some(written) = writes.join_next() => self.failed.extend(written.ok().flatten()),
                 Some(Ok((name, settled))) = renewals.join_next() => self.settle(&api, &name, settled),
-                () = again => {}
+                () = again => {
+                    self.unjudged.append(&mut self.failed);
+                    due = None;
+                }
             }
             if let Err(error) = self.follow(&api) {
                 tracing::warn!(%error, "definitions of custom resources are read anew");
@@ -166,6 +180,7 @@ impl Definitions {
         }
         let name = event.object.name();
         self.unjudged.remove(name);
+        self.failed.remove(name);
         if let Some(gone) = self.entries.remove(name) {
             self.rejudge(&gone.names.group);
         }
@@ -314,8 +329,9 @@ impl Definitions {
         api.custom.publish(Served::of(compiled));
     }
 
-    /// Writes the status of those that it was not judged of yet. A definition that changes meanwhile comes again.
-    async fn judge(&mut self, api: &Arc<Api>, writes: &mut JoinSet<()>) {
+    /// Writes the status of those that it was not judged of yet. A definition that changes meanwhile comes again; what fails is
+    /// kept in `failed`.
+    async fn judge(&mut self, api: &Arc<Api>, writes: &mut JoinSet<Option<String>>) {
         let view = api.reader.store.view();
         for name in std::mem::take(&mut self.unjudged) {
             let found = match view.get(DEFINITIONS, &name) {
@@ -323,10 +339,18 @@ impl Definitions {
                 Ok(None) => continue,
                 Err(error) => {
                     tracing::warn!(definition = name, %error, "a definition cannot be read");
+                    self.failed.insert(name);
                     continue;
                 }
             };
-            let Ok(definition) = read(&found) else { continue };
+            let definition = match read(&found) {
+                Ok(definition) => definition,
+                Err(error) => {
+                    tracing::warn!(definition = name, %error, "a definition cannot be read");
+                    self.failed.insert(name);
+                    continue;
+                }
+            };
             if object::is_deleting(&definition) {
                 continue;
             }
@@ -353,13 +377,14 @@ impl Definitions {
             }
             let Some(status) = status else { continue };
             if writes.len() >= WRITES_MAX {
-                writes.join_next().await;
+                let written = writes.join_next().await;
+                self.failed.extend(written.and_then(Result::ok).flatten());
             }
             let (api, revision) = (api.clone(), found.revision());
             writes.spawn(async move {
-                if let Err(error) = write_status(&api, &name, revision, &status).await {
-                    tracing::warn!(definition = name, %error, "the status of a definition cannot be written");
-                }
+                let error = write_status(&api, &name, revision, &status).await.err()?;
+                tracing::warn!(definition = name, %error, "the status of a definition cannot be written");
+                Some(name)
             });
         }
     }
