@@ -385,7 +385,21 @@ impl Parser<'_> {
         Ok(args)
     }
 
+    /// Skips words that are too many before an operand, and tells each.
+    fn skip_extraneous(&mut self, expected: Sorts) {
+        loop {
+            let word = self.word();
+            let follows = self.words.get(self.at + 1).map_or(Sort::End, |next| next.sort);
+            if word.sort == Sort::End || PRIMARY.has(word.sort) || !expected.has(follows) {
+                return;
+            }
+            self.tell_word(word, "extraneous input", expected);
+            self.at += 1;
+        }
+    }
+
     fn primary(&mut self, expected: Sorts) -> Result<Id, Stop> {
+        self.skip_extraneous(expected);
         let word = self.word();
         match word.sort {
             Sort::LeftParen => {
@@ -408,12 +422,6 @@ impl Parser<'_> {
             Sort::Int | Sort::Uint | Sort::Float => self.number(word.start, false),
             Sort::String | Sort::Bytes => self.text_literal(word),
             _ => {
-                let follows = self.words.get(self.at + 1).map_or(Sort::End, |next| next.sort);
-                if word.sort != Sort::End && expected.has(follows) {
-                    self.tell_word(word, "extraneous input", expected);
-                    self.at += 1;
-                    return self.primary(expected);
-                }
                 self.tell_word(word, "mismatched input", expected);
                 Err(Stop)
             }
