@@ -14,7 +14,7 @@ use super::ast::{Entry, Fold, FoldKind, Id, Kind, Literal};
 use super::check::Link;
 use super::functions::{Price, lists, operators};
 use super::program::Program;
-use super::value::{Failure, Key, List, Map, Outcome, Str, Val};
+use super::value::{Failure, Key, List, Map, Outcome, Str, Val, take_converted};
 use crate::re2;
 
 /// Most that one run may cost; kube-apiserver's number.
@@ -63,7 +63,10 @@ pub(super) fn run<'a>(
         work_max,
         patterns: HashMap::new(),
     };
+    take_converted();
     let outcome = machine.eval(program.checked.ast.root);
+    // What the last step converted.
+    let outcome = machine.work(0).and(outcome);
     let used = Used {
         cost: machine.cost,
         work: machine.work,
@@ -83,13 +86,21 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Charges work, in bytes looked at.
+    /// Charges work, in bytes looked at, and what was converted since.
     pub(super) fn work(&mut self, bytes: u64) -> Result<(), Failure> {
-        self.work = self.work.saturating_add(bytes);
+        self.work = self.work.saturating_add(bytes).saturating_add(take_converted());
         if self.work > self.work_max {
             return Err(Failure::TooDear);
         }
         Ok(())
+    }
+
+    /// The key that a value is in a map. Texts are copied, which is work.
+    fn key(&mut self, value: &Val<'_>) -> Result<Option<Key>, Failure> {
+        if let Val::String(text) = value {
+            self.work(text.len() as u64)?;
+        }
+        Ok(Key::of(value))
     }
 
     fn eval(&mut self, id: Id) -> Outcome<'a> {
@@ -310,7 +321,7 @@ impl<'a> Machine<'a> {
         let mut map = BTreeMap::new();
         for entry in entries {
             let key = self.eval(entry.key)?;
-            let Some(key) = Key::of(&key) else {
+            let Some(key) = self.key(&key)? else {
                 return Err(Failure::told(format!("unsupported key type: {}", key.type_name())));
             };
             let value = match (self.eval(entry.value)?, entry.optional) {
@@ -462,7 +473,7 @@ impl<'a> Machine<'a> {
             }
             Folded::Mapped(made) => {
                 let value = body?;
-                let Some(key) = Key::of(&key) else {
+                let Some(key) = self.key(&key)? else {
                     return Err(Failure::told(format!("unsupported key type: {}", key.type_name())));
                 };
                 self.charge(3)?;
@@ -475,7 +486,7 @@ impl<'a> Machine<'a> {
                 self.charge(2 + entry.len() as u64)?;
                 for key in entry.keys() {
                     let Some(value) = entry.get(&key) else { continue };
-                    let Some(kept) = Key::of(&key) else { continue };
+                    let Some(kept) = self.key(&key)? else { continue };
                     if made.insert(kept, value?).is_some() {
                         let what = format!("insert failed: key {} already exists", key.shown());
                         return Err(Failure::told(what));

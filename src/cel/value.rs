@@ -1,5 +1,6 @@
 //! Values while an expression runs. What comes from an object is lent from its tree and converted one scalar at a time.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -15,6 +16,24 @@ use super::lazy::Lazy;
 use super::shape::{ListSort, Shape, ShapeKind};
 use super::types::Type;
 use crate::tree::{self, Text};
+
+/// Longest text of a value that messages show, in bytes.
+const SHOWN_MAX: usize = 1024;
+
+thread_local! {
+    static CONVERTED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes of texts of objects that this thread converted since it asked last. Values are converted when they are looked at, deep
+/// within lists and maps that know of no run; this is how the run comes to pay for it.
+pub(super) fn take_converted() -> u64 {
+    CONVERTED.take()
+}
+
+/// As much of a text as messages show.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(SHOWN_MAX)]
+}
 
 /// Why a run ended without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,10 +241,10 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// How messages show a key or an index.
+    /// How messages show a key or an index: the first KiB of it.
     pub(super) fn shown(&self) -> String {
         match self {
-            Val::String(text) => text.to_string(),
+            Val::String(text) => cut(text).to_owned(),
             Val::Int(number) => number.to_string(),
             Val::Uint(number) => number.to_string(),
             Val::Double(number) => number.to_string(),
@@ -261,7 +280,7 @@ fn shaped<'a>(value: &'a tree::Value, shape: &'a Shape) -> Outcome<'a> {
         Err(Failure::told(format!("invalid data, expected {wanted}, got {found}")))
     };
     let text = |kind: &str, parsed: Option<Val<'a>>| {
-        let shown = value.as_str().unwrap_or_default();
+        let shown = cut(value.as_str().unwrap_or_default());
         parsed.ok_or_else(|| Failure::told(format!("Invalid {kind} {shown}")))
     };
     if value.is_null() {
@@ -269,6 +288,11 @@ fn shaped<'a>(value: &'a tree::Value, shape: &'a Shape) -> Outcome<'a> {
             return Ok(Val::Null);
         }
         return Err(Failure::told("invalid data, got null for schema with nullable=false"));
+    }
+    if let (ShapeKind::Bytes | ShapeKind::Duration | ShapeKind::Date | ShapeKind::DateTime, tree::Value::String(text)) =
+        (&shape.kind, value)
+    {
+        CONVERTED.set(CONVERTED.get().saturating_add(text.len() as u64));
     }
     match (&shape.kind, value) {
         (ShapeKind::IntOrString | ShapeKind::Int, tree::Value::Number(number)) => {

@@ -418,6 +418,14 @@ fn ordered<'a>(machine: &mut Machine<'a>, args: &[Val<'a>], is: fn(Ordering) -> 
 type Found<'a> = Result<Option<Val<'a>>, Failure>;
 
 /// The item or entry there; `None` when the value has neither.
+/// The work of looking for a key: it is copied for maps that were made.
+fn looked_up(key: &Val<'_>) -> u64 {
+    match key {
+        Val::String(text) => WORK_VALUE + text.len() as u64,
+        _ => WORK_VALUE,
+    }
+}
+
 fn lookup<'a>(machine: &mut Machine<'a>, target: &Val<'a>, key: &Val<'a>) -> Option<Found<'a>> {
     match target {
         Val::List(list) => {
@@ -431,7 +439,7 @@ fn lookup<'a>(machine: &mut Machine<'a>, target: &Val<'a>, key: &Val<'a>) -> Opt
             Some(item.transpose())
         }
         Val::Map(map) => {
-            if let Err(failure) = machine.work(WORK_VALUE) {
+            if let Err(failure) = machine.work(looked_up(key)) {
                 return Some(Err(failure));
             }
             Some(map.get(key).transpose())
@@ -476,7 +484,7 @@ fn within<'a>(machine: &mut Machine<'a>, args: &[Val<'a>]) -> Option<Outcome<'a>
             Ok(Val::Bool(false))
         })()),
         [key, Val::Map(map)] => {
-            if let Err(failure) = machine.work(WORK_VALUE) {
+            if let Err(failure) = machine.work(looked_up(key)) {
                 return Some(Err(failure));
             }
             Some(Ok(Val::Bool(map.get(key).is_some())))
