@@ -1,5 +1,6 @@
 //! The rules of a schema, made ready, as a tree of those of its nodes that have some or lead to some.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::environment::Environment;
@@ -8,6 +9,9 @@ use super::super::shape::{Shape, escaped};
 use super::Reason;
 use super::field_path::normalized;
 use crate::tree::Value;
+
+/// Up to so many items of a list are looked through one by one.
+const LOOKED_THROUGH_MAX: usize = 16;
 
 /// Deepest schema that is walked. Deeper ones are not accepted by the parser of requests.
 const DEPTH_MAX: usize = 128;
@@ -66,8 +70,51 @@ impl Rule {
 
 impl Node {
     /// Whether two items of the list have the same keys.
-    pub(super) fn same_keys(&self, one: &Value, other: &Value) -> bool {
+    fn same_keys(&self, one: &Value, other: &Value) -> bool {
         one.is_object() && other.is_object() && self.list_keys.iter().all(|key| one[&**key] == other[&**key])
+    }
+
+    /// The keys of an item of the list as one text; none of what is no object.
+    fn key_of(&self, item: &Value) -> Option<String> {
+        item.is_object().then(|| {
+            let keys = self.list_keys.iter().map(|key| item[&**key].to_json());
+            keys.collect::<Vec<_>>().join(",")
+        })
+    }
+}
+
+/// What a list with keys was before, to be found by what its items are now.
+pub(super) struct OldItems<'o> {
+    node: &'o Node,
+    old: &'o [Value],
+    by_key: Option<HashMap<String, usize>>,
+}
+
+impl<'o> OldItems<'o> {
+    /// None of lists without keys. Goes through the list once.
+    pub(super) fn of(node: &'o Node, old: Option<&'o Value>) -> Option<OldItems<'o>> {
+        if node.list_type.as_deref() != Some("map") {
+            return None;
+        }
+        let old = old?.as_array()?.as_slice();
+        let by_key = (old.len() > LOOKED_THROUGH_MAX).then(|| {
+            let mut by_key = HashMap::with_capacity(old.len());
+            for (at, item) in old.iter().enumerate() {
+                if let Some(key) = node.key_of(item) {
+                    by_key.entry(key).or_insert(at);
+                }
+            }
+            by_key
+        });
+        Some(OldItems { node, old, by_key })
+    }
+
+    /// The first old item with the keys of a new one.
+    pub(super) fn of_new(&self, item: &Value) -> Option<&'o Value> {
+        match &self.by_key {
+            Some(by_key) => self.old.get(*by_key.get(&self.node.key_of(item)?)?),
+            None => self.old.iter().find(|old| self.node.same_keys(old, item)),
+        }
     }
 }
 

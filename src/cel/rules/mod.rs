@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use super::machine::{self, COST_MAX, WORK_MAX};
 use super::shape::Shape;
-use super::value::{Failure, Val};
+use super::value::{Failure, Val, take_converted};
 use crate::tree::{Map, Value};
-use compiled::{Node, Rule};
+use compiled::{Node, OldItems, Rule};
 pub use definition::{check_form, check_rules};
 
 /// Most that all rules of an object may cost together; kube-apiserver's number.
@@ -24,6 +24,11 @@ const OBJECT_COST_MAX: i64 = 10_000_000;
 const OBJECT_WORK_MAX: u64 = 1_000_000_000;
 /// Longest message that an expression makes, in bytes.
 const MESSAGE_LEN_MAX: usize = 5 * 1024;
+
+/// Most that is told of an object, and as much again of what is tolerated.
+const BROKEN_MAX: usize = 1_000;
+/// Most bytes of text in either.
+const BROKEN_LEN_MAX: usize = 8 * 1024 * 1024;
 
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
@@ -61,7 +66,7 @@ pub enum Reason {
 /// What the rules say of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is wrong with it.
+    /// What is wrong with it: the first thousand findings.
     pub broken: Vec<Broken>,
     /// What was wrong with it before already, in parts that did not change.
     pub tolerated: Vec<Broken>,
@@ -91,6 +96,8 @@ impl Rules {
             cost_left: OBJECT_COST_MAX,
             work_left: OBJECT_WORK_MAX,
             path: String::new(),
+            told_len: 0,
+            tolerated_len: 0,
         };
         let kept = Kept {
             current: Some((old, new)),
@@ -132,13 +139,14 @@ impl<'a> Kept<'a> {
         }
     }
 
-    fn item(&self, node: &Node, at: usize) -> Kept<'a> {
+    /// `old_items` are those of the list as it was, if it has keys.
+    fn item(&self, node: &Node, at: usize, old_items: Option<&OldItems<'a>>) -> Kept<'a> {
         let Some((old, new)) = self.current else { return *self };
         let lists = old.and_then(Value::as_array).zip(new.as_array());
         let both = lists.and_then(|(old, new)| {
             let item = new.get(at)?;
             let before = match node.list_type.as_deref() {
-                Some("map") => old.iter().find(|before| node.same_keys(before, item)),
+                Some("map") => old_items?.of_new(item),
                 Some(_) => None,
                 None => old.get(at),
             }?;
@@ -157,16 +165,28 @@ struct Walk {
     cost_left: i64,
     work_left: u64,
     path: String,
+    /// Bytes of text in what is told.
+    told_len: usize,
+    tolerated_len: usize,
+}
+
+/// Keeps a finding if there is room for it. The first one always has room: what is wrong stays wrong.
+fn keep(all: &mut Vec<Broken>, len: &mut usize, broken: Broken) {
+    if all.len() < BROKEN_MAX && *len < BROKEN_LEN_MAX {
+        *len += broken.path.len() + broken.shown.as_ref().map_or(0, String::len) + broken.detail.len();
+        all.push(broken);
+    }
 }
 
 impl Walk {
     fn tell(&mut self, value: &Value, detail: String) {
-        self.verdict.broken.push(Broken {
+        let broken = Broken {
             path: self.path.clone(),
             reason: Reason::Invalid,
             shown: shown(value),
             detail,
-        });
+        };
+        keep(&mut self.verdict.broken, &mut self.told_len, broken);
     }
 
     fn over(&self) -> bool {
@@ -200,19 +220,18 @@ impl Walk {
         }
     }
 
-    fn items(&mut self, node: &Node, below: &Node, items: &[Value], old: Option<&Value>, kept: Kept<'_>) {
-        let before = old
-            .and_then(Value::as_array)
-            .filter(|_| node.list_type.as_deref() == Some("map"));
+    fn items<'a>(&mut self, node: &'a Node, below: &Node, items: &[Value], old: Option<&'a Value>, kept: Kept<'a>) {
+        let before = OldItems::of(node, old);
+        let kept_before = OldItems::of(node, kept.current.and_then(|(old, _)| old));
         let len = self.path.len();
         for (at, item) in items.iter().enumerate() {
             if self.over() {
                 return;
             }
             // Only items of lists with keys can be told apart.
-            let own = before.and_then(|before| before.iter().find(|before| node.same_keys(before, item)));
+            let own = before.as_ref().and_then(|before| before.of_new(item));
             let _ = write!(self.path, "[{at}]");
-            self.node(below, item, own, kept.item(node, at));
+            self.node(below, item, own, kept.item(node, at, kept_before.as_ref()));
             self.path.truncate(len);
         }
     }
@@ -282,7 +301,9 @@ impl Walk {
         if rule.uses_old && old.is_none() && !rule.old_is_optional {
             return;
         }
-        let variables = match variables(rule, shape, new, old) {
+        let variables = variables(rule, shape, new, old);
+        self.work_left = self.work_left.saturating_sub(take_converted());
+        let variables = match variables {
             Ok(variables) => variables,
             Err(failure) => {
                 let told = told(&failure);
@@ -342,9 +363,9 @@ impl Walk {
             detail,
         };
         if !rule.uses_old && kept.unchanged() {
-            self.verdict.tolerated.push(broken);
+            keep(&mut self.verdict.tolerated, &mut self.tolerated_len, broken);
         } else {
-            self.verdict.broken.push(broken);
+            keep(&mut self.verdict.broken, &mut self.told_len, broken);
         }
     }
 
