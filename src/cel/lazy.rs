@@ -1,8 +1,8 @@
 //! Maps whose values are made when an expression asks for them: the `variables` of a policy.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 
-use super::machine::{self, COST_MAX, WORK_MAX};
+use super::machine::{self, Used};
 use super::program::Program;
 use super::value::{Failure, Outcome, Str, Val};
 
@@ -10,8 +10,6 @@ use super::value::{Failure, Outcome, Str, Val};
 #[derive(Debug)]
 pub(super) struct Lazy<'a> {
     entries: Vec<Entry<'a>>,
-    /// What the runs cost that no one has charged yet.
-    cost: Cell<u64>,
 }
 
 #[derive(Debug)]
@@ -32,29 +30,26 @@ impl<'a> Lazy<'a> {
                     value: OnceCell::new(),
                 })
                 .collect(),
-            cost: Cell::new(0),
         }
     }
 
-    /// Makes the entries up to and with `at`, in order: each may speak of those before it.
-    pub(super) fn make(&self, at: usize, variables: &[Val<'a>]) {
-        let Some(entry) = self.entries.get(at) else { return };
+    /// Makes the entry at a place, within what it may cost, and tells what it used. They are made in order: each may speak of
+    /// those before it.
+    pub(super) fn make(&self, at: usize, variables: &[Val<'a>], cost_max: u64, work_max: u64) -> Used {
+        let mut used = Used::default();
+        let Some(entry) = self.entries.get(at) else { return used };
         entry.value.get_or_init(|| match entry.program {
             None => Err(Failure::told(format!(
                 "composited variable \"{}\" fails to compile",
                 entry.name
             ))),
             Some(program) => {
-                let (outcome, used) = machine::run(program, variables, COST_MAX, WORK_MAX);
-                self.cost.set(self.cost.get().saturating_add(used.cost));
+                let (outcome, spent) = machine::run(program, variables, cost_max, work_max);
+                used = spent;
                 outcome
             }
         });
-    }
-
-    /// What was spent since this was asked last.
-    pub(super) fn take_cost(&self) -> u64 {
-        self.cost.take()
+        used
     }
 
     pub(super) fn len(&self) -> usize {

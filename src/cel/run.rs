@@ -87,13 +87,14 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Runs them all, with inputs as [`Program::run`] takes them.
+    /// Runs them all, with inputs as [`Program::run`] takes them. When the budget is used up, the rest are too dear.
     pub fn make(&self, inputs: &[Input<'a>], budget: &mut Budget) {
         let values: Vec<Val<'a>> = inputs.iter().map(|input| value(*input)).collect();
         for at in 0..self.lazy.len() {
-            self.lazy.make(at, &values);
+            let (cost_max, work_max) = (COST_MAX.min(budget.cost), WORK_MAX.min(budget.work));
+            let used = self.lazy.make(at, &values, cost_max, work_max);
+            budget.spend(used.cost, used.work);
         }
-        budget.spend(self.lazy.take_cost(), 0);
     }
 }
 
