@@ -9,6 +9,8 @@
 
 mod ast;
 pub mod authorizer;
+#[cfg(test)]
+mod bounds;
 mod check;
 mod cost;
 mod declarations;
