@@ -263,7 +263,7 @@ impl Deployments {
         if let Some(new) = self.number_new(rollout).await? {
             return Ok(new);
         }
-        let revision = rollout.old.iter().map(|set| number(set, REVISION)).max().unwrap_or(0) + 1;
+        let revision = next_revision(rollout);
         let mut set = new_set(&rollout.deployment, revision);
         let size = rollout.goal.of_new(0, rollout.asked());
         let size = if rollout.recreates() {
@@ -331,7 +331,7 @@ impl Deployments {
         let Some(set) = rollout.new.take() else {
             return Ok(None);
         };
-        let revision = rollout.old.iter().map(|set| number(set, REVISION)).max().unwrap_or(0) + 1;
+        let revision = next_revision(rollout);
         let min_ready = &rollout.deployment["spec"]["minReadySeconds"];
         let change = |old: &Value| {
             let mut new = old.clone();
@@ -485,4 +485,10 @@ fn goal_of(deployment: &Value) -> Goal {
             unavailable.min(replicas)
         },
     }
+}
+
+/// The number after those of all old sets. What a user wrote there may be as high as can be.
+fn next_revision(rollout: &Rollout) -> i64 {
+    let highest = rollout.old.iter().map(|set| number(set, REVISION)).max().unwrap_or(0);
+    highest.max(0).saturating_add(1)
 }

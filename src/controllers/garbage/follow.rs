@@ -38,8 +38,8 @@ pub(super) async fn all(collector: Arc<Collector>, begun: oneshot::Sender<()>) {
         let now = store.view().revision();
         let built_in = resources::all().iter().map(|resource| resource.storage.to_string());
         let mut storages: Vec<String> = built_in.filter(|storage| !storage.is_empty()).collect();
-        let custom = Arc::clone(&collector.client.custom().served());
-        storages.extend(custom.all_stored().map(|resource| resource.storage.to_string()));
+        // Of custom ones those, too, that are not served any more: what their objects owned is still there.
+        storages.extend(store.view().resources().map(str::to_owned));
         // (Two built-in resources may be stored as one.)
         storages.retain(|storage| followed.insert(storage.clone()));
         for storage in storages {
