@@ -15,18 +15,7 @@ use serde_json::{Value, json};
 fn serve(data: &Path) -> Server {
     let tokens = data.with_extension("tokens");
     client::write_tokens(&tokens);
-    // What is carried must stay as it is: controllers would delete the Pod that its ReplicaSet does not want, and the orphans.
-    Server::start(&[
-        "--data-dir",
-        text(data),
-        "--http-bind",
-        "127.0.0.1:0",
-        "--token-auth-file",
-        text(&tokens),
-        "--controllers",
-        "off",
-    ])
-    .unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
+    Server::over_http(data, &tokens)
 }
 
 async fn post(client: &mut Client, path: &str, body: Value) -> Value {

@@ -64,10 +64,13 @@ impl Spare {
         });
         let options = &engine.options;
         if options.background && options.durability == Durability::Fsync {
-            let (engine, filled) = (engine.clone(), filled.clone());
+            let (pause, filled) = (options.shelve_pause, filled.clone());
+            // Nobody waits for this thread: it must not keep a store that was closed, and its maps.
+            let engine = Arc::downgrade(engine);
             let fill = move || {
-                if let Err(error) = filled.fill(engine.options.shelve_pause)
+                if let Err(error) = filled.fill(pause)
                     && NoSpace::of(&error).is_none()
+                    && let Some(engine) = engine.upgrade()
                 {
                     engine.fail("fill a log segment", &error);
                 }

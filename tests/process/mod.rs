@@ -61,6 +61,9 @@ impl Server {
             "127.0.0.1:0",
             "--token-auth-file",
             text(tokens),
+            // What a test puts there is what is there: nothing is collected, nothing made.
+            "--controllers",
+            "off",
         ])
         .unwrap_or_else(|ended| panic!("the server does not start: {ended:?}"))
     }

@@ -180,7 +180,7 @@ proptest! {
         prop_assert_eq!(shelf.row_holes(&bytes, middle..shelf.count()).collect::<Vec<_>>(), behind);
     }
 
-    /// Every label pair, label name and field value leads to exactly the objects that have it.
+    /// Every label pair, label name, field value and owner leads to exactly the objects that have it.
     #[test]
     fn postings(objects in generate::objects(1..30)) {
         let bytes = generate::part(&objects);
@@ -203,6 +203,14 @@ proptest! {
             for pair in &sidecar.fields {
                 prop_assert_eq!(found(PostingKind::Field, &pair.name, &pair.value), having(&|s| s.fields.contains(pair)));
                 hashes.insert(posting_hash(PostingKind::Field, &pair.name, &pair.value));
+            }
+            for owner in sidecar.owners.iter().filter(|owner| !owner.is_empty()) {
+                prop_assert_eq!(found(PostingKind::Owner, "", owner), having(&|s| s.owners.contains(owner)));
+                hashes.insert(posting_hash(PostingKind::Owner, "", owner));
+            }
+            if !sidecar.owners.is_empty() {
+                prop_assert_eq!(found(PostingKind::Owner, "", ""), having(&|s| !s.owners.is_empty()));
+                hashes.insert(posting_hash(PostingKind::Owner, "", ""));
             }
         }
         prop_assert_eq!(shelf.hash_count(), hashes.len());

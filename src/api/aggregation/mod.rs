@@ -76,6 +76,10 @@ impl Aggregation {
         let rest = path.strip_prefix("openapi/v3/").unwrap_or(path).strip_prefix("apis/")?;
         let mut segments = rest.split('/');
         let (group, version) = (segments.next()?, segments.next()?);
+        // By these objects it is mended that something is passed on wrongly.
+        if group == "apiregistration.k8s.io" {
+            return None;
+        }
         let found = remotes
             .iter()
             .find(|remote| remote.group == group && remote.version == version);

@@ -53,7 +53,10 @@ pub(in crate::api) async fn run(api: Arc<Api>) {
             }
         };
         let Ok(mut follower) = api.reader.store.follow("namespaces", None, view.revision()) else {
-            continue;
+            tokio::select! {
+                () = stopping.stopped() => return,
+                () = tokio::time::sleep(AGAIN) => continue,
+            }
         };
         drop(view);
         while !stopping.is_stopping() {
