@@ -1,7 +1,10 @@
 //! The set of fields of an entry as the text that is stored: whether a change concerns it is told without taking it apart.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use super::fields::Fields;
-use super::trail::{Branches, Name};
+use super::trail::{Branch, Branches, Name};
 use crate::tree::Text;
 
 /// Sets nest no deeper than this; objects do not either.
@@ -34,6 +37,53 @@ pub(in crate::patch) fn parse(json: &str) -> Option<Fields> {
     };
     let set = text.set(0)?;
     (text.at == json.len()).then_some(set)
+}
+
+/// Nodes side by side by their names: looked through where they are few, and by a table where they are many, so that a set of
+/// many fields costs no more than its length.
+enum Named<'b, 't, 'a> {
+    Few(&'b Branches<'t, 'a>),
+    Many(HashMap<(bool, &'t str), Branch<'t, 'a>>),
+}
+
+impl<'b, 't, 'a> Named<'b, 't, 'a> {
+    /// More nodes than these are many.
+    const FEW: usize = 16;
+
+    fn of(branches: &'b Branches<'t, 'a>) -> Self {
+        if branches.clone().nth(Self::FEW).is_none() {
+            return Self::Few(branches);
+        }
+        let by_name = branches.clone().map(|branch| {
+            let key = match branch.name {
+                Name::Field(name) => (true, *name),
+                Name::Element(name) => (false, name.as_str()),
+            };
+            (key, branch)
+        });
+        Self::Many(by_name.collect())
+    }
+
+    /// The node of a name as it is written in JSON.
+    fn find(&self, name: &[u8], escaped: bool) -> Option<Branch<'t, 'a>> {
+        let by_name = match self {
+            Self::Few(branches) => {
+                let mut branches = Branches::clone(branches);
+                return branches.find(|branch| is_named(branch.name, name, escaped));
+            }
+            Self::Many(by_name) => by_name,
+        };
+        let plain: Cow<'_, str> = if escaped {
+            unescaped(name)?.into()
+        } else {
+            std::str::from_utf8(name).ok()?.into()
+        };
+        let key = match plain.strip_prefix("f:") {
+            Some(field) => (true, field),
+            None => (false, &*plain),
+        };
+        by_name.get(&key).cloned()
+    }
 }
 
 struct Scanner<'t> {
@@ -77,8 +127,9 @@ impl<'t> Scanner<'t> {
             return None;
         }
         self.at += 1;
+        let named = Named::of(of);
         while let Some((name, escaped)) = self.next_name()? {
-            let Some(branch) = of.clone().find(|branch| is_named(branch.name, name, escaped)) else {
+            let Some(branch) = named.find(name, escaped) else {
                 self.pass_over()?;
                 continue;
             };
@@ -99,8 +150,9 @@ impl<'t> Scanner<'t> {
         }
         self.at += 1;
         let mut found = 0;
+        let named = Named::of(&of);
         while let Some((name, escaped)) = self.next_name()? {
-            let Some(branch) = of.clone().find(|branch| is_named(branch.name, name, escaped)) else {
+            let Some(branch) = named.find(name, escaped) else {
                 self.pass_over()?;
                 continue;
             };
@@ -257,5 +309,23 @@ mod tests {
             assert_eq!(has_all(json, of.top()), more == whole, "{members:?}");
         }
         assert!(!has_any("{\"f:spec\"", &trail(sets[3]).top()));
+    }
+
+    #[test]
+    fn where_names_are_many_they_are_found_as_where_they_are_few() {
+        let names: Vec<&'static str> = (0..60)
+            .map(|number| &*Box::leak(format!("f:k\u{e9}\"{number}").into_boxed_str()))
+            .collect();
+        let mut paths: Vec<Vec<&'static str>> = names.iter().map(|name| vec!["f:data", *name]).collect();
+        paths.push(vec!["f:list", "k:{\"name\":\"c\"}"]);
+        let paths: Vec<&[&'static str]> = paths.iter().map(Vec::as_slice).collect();
+        let set = trail(&paths);
+        let json = set.to_json();
+        assert!(has_all(&json, set.top()) && has_any(&json, &set.top()));
+        let other = trail(&[&["f:data", names[59]]]);
+        assert!(has_all(&json, other.top()) && has_any(&other.to_json(), &set.top()));
+        assert!(!has_all(&other.to_json(), set.top()));
+        let none = trail(&[&["f:data", "f:other"]]);
+        assert!(!has_any(&none.to_json(), &set.top()) && !has_all(&json, none.top()));
     }
 }

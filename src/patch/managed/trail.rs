@@ -101,6 +101,7 @@ pub(in crate::patch) struct Branches<'t, 'a> {
 }
 
 /// One node.
+#[derive(Clone)]
 pub(in crate::patch) struct Branch<'t, 'a> {
     pub(in crate::patch) name: &'t Name<'a>,
     pub(in crate::patch) member: bool,
