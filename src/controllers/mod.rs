@@ -1,7 +1,7 @@
 //! Controllers: what makes the state of a cluster what its objects ask for.
 //!
 //! A controller follows the log of the resources that it is about, each from a position of its own, so that one that is slow reads
-//! further back and never has to list again. What it learns becomes keys in a [work queue](queue); workers look at what is
+//! further back and never has to list again. What it learns becomes keys in a work queue; workers look at what is
 //! stored *now* and act on that, so an event that comes twice, late, or after a restart changes nothing. Writes go the way of any
 //! client's, under the controller's own user.
 

@@ -17,10 +17,10 @@ pub enum Unusable {
     /// A keyword that structural schemas do not have; the text is kube-apiserver's.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// Schemas within schemas beyond [`DEPTH_MAX`].
+    /// Schemas within schemas beyond `DEPTH_MAX`.
     #[error("the schema nests deeper than {DEPTH_MAX} levels")]
     TooDeep,
-    /// More schemas than [`NODES_MAX`].
+    /// More schemas than `NODES_MAX`.
     #[error("the schema has more than {NODES_MAX} parts")]
     TooBig,
 }
@@ -43,7 +43,7 @@ impl Structural {
     /// Compiles an `openAPIV3Schema`, its rules too. Takes time linear in its size.
     ///
     /// # Errors
-    /// Keywords that structural schemas do not have, and schemas beyond [`DEPTH_MAX`] levels or [`NODES_MAX`] parts.
+    /// Keywords that structural schemas do not have, and schemas beyond `DEPTH_MAX` levels or `NODES_MAX` parts.
     pub fn compile(schema: &Value) -> Result<Structural, Unusable> {
         Structural::without_rules(schema).map(|shape| Structural {
             rules: Rules::compile(schema),

@@ -17,7 +17,7 @@ impl Structural {
     /// object itself are left alone. What needs no change keeps its memory.
     ///
     /// Returns the paths of what was dropped because it was unknown, sorted: `spec.foo`, `spec.list[0].bar`; at most
-    /// [`UNKNOWN_MAX`] of them.
+    /// `UNKNOWN_MAX` of them.
     ///
     /// # Errors
     /// Metadata of an embedded resource that cannot be read as such.

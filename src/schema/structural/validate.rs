@@ -21,8 +21,8 @@ const COMPILED_MAX: usize = 256;
 const SHOWN_MAX: usize = 16 << 10;
 
 impl Structural {
-    /// What is wrong with an object by its types and demands: at most [`FAULTS_MAX`] errors. `old`: what it was before; what did
-    /// not change is not complained of. Takes at most [`STEPS_MAX`] steps.
+    /// What is wrong with an object by its types and demands: at most `FAULTS_MAX` errors. `old`: what it was before; what did
+    /// not change is not complained of. Takes at most `STEPS_MAX` steps.
     pub fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         self.root().validate(old, new, &Under::default())
     }
