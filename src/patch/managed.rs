@@ -2,7 +2,7 @@
 //!
 //! Rules are those of `sigs.k8s.io/structured-merge-diff` and of `k8s.io/apimachinery/pkg/util/managedfields`: what a request
 //! adds or changes is its manager's; every other manager loses what was changed or removed. Fields of a list that is a map are
-//! told apart by their keys, atomic lists and maps are one field. Applying (`operation: Apply`) is in [`super::apply()`]; entries
+//! told apart by their keys, atomic lists and maps are one field. Applying (`operation: Apply`) is in `super::apply`; entries
 //! of appliers lose fields like all others.
 
 pub(super) mod compare;
