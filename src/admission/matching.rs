@@ -1,6 +1,7 @@
 //! Which writes a policy or a binding is about (`matchConstraints`, `matchResources`).
 
 use super::Attributes;
+use crate::resources;
 use crate::tree::Value;
 
 /// Whether `resources` (a `MatchResources`) has the write. `namespace` is the object of its namespace.
@@ -68,27 +69,7 @@ fn names(rule: &Value, attributes: &Attributes<'_>) -> bool {
 
 /// Whether a label selector takes these labels; one that says nothing takes all.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
-    let label = |key: &str| labels.get(key).and_then(Value::as_str);
-    let equal = selector["matchLabels"]
-        .as_object()
-        .is_none_or(|wanted| wanted.iter().all(|(key, value)| label(key) == value.as_str()));
-    let holds = |expression: &Value| {
-        let found = label(expression["key"].as_str().unwrap_or(""));
-        let among = expression["values"]
-            .as_array()
-            .is_some_and(|values| values.iter().any(|value| value.as_str() == found && found.is_some()));
-        match expression["operator"].as_str() {
-            Some("In") => among,
-            Some("NotIn") => !among,
-            Some("Exists") => found.is_some(),
-            Some("DoesNotExist") => found.is_none(),
-            _ => false,
-        }
-    };
-    equal
-        && selector["matchExpressions"]
-            .as_array()
-            .is_none_or(|all| all.iter().all(holds))
+    resources::selects(selector, labels) == Some(true)
 }
 
 #[cfg(test)]

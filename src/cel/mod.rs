@@ -31,7 +31,9 @@ mod source;
 mod types;
 mod unify;
 mod value;
+mod words;
 
 pub use environment::Environment;
 pub use program::Program;
 pub use source::CompileError;
+pub use words::is_identifier;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::ast::{Ast, Entry, Id, Kind, Literal, Node};
 use super::lexer::{Sort, Sorts, Word, unescaped, words};
 use super::source::{CompileError, Findings};
+use super::words::RESERVED;
 
 /// Deepest nesting, of what is written and of the tree; kube-apiserver's number.
 pub(super) const DEPTH_MAX: u16 = 250;
@@ -51,27 +52,6 @@ const AFTER: Sorts = Sorts::of(&[
     Sort::Slash,
     Sort::Percent,
 ]);
-
-/// Words that may not be names (they may be names of fields).
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// Takes an expression apart.
 pub(super) fn parse(source: &str) -> Result<Ast, CompileError> {

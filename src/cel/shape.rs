@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::words::is_free;
 use crate::tree::Value;
 
 /// Largest request, in bytes: no text, list or map is larger.
@@ -241,34 +242,9 @@ fn has_meta(schema: &Value) -> bool {
         && is(metadata, "generateName", "string")
 }
 
-/// Names that expressions cannot use as they are.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// How expressions write the name of a field: `a-b` as `a__dash__b`. `None` for names that cannot be written.
 pub(super) fn escaped(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) {
+    if !is_free(name) {
         return Some(format!("__{name}__"));
     }
     let first = name.bytes().next()?;

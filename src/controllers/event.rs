@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::api::Client;
-use crate::resources::{self, ResourceRef};
+use crate::resources::{self, ResourceRef, time_text};
 use crate::tree::{Value, json};
 
 /// Events that wait to be written.
@@ -165,7 +165,7 @@ async fn write(client: Client, component: &'static str, mut told: mpsc::Receiver
     let mut correlator = Correlator::default();
     while let Some(told) = told.recv().await {
         let now = jiff::Timestamp::now();
-        let time = second(now);
+        let time = time_text(now.as_second());
         match correlator.plan(&told, Instant::now()) {
             Plan::Drop => {}
             Plan::Count { key, count } => {
@@ -206,13 +206,6 @@ async fn write(client: Client, component: &'static str, mut told: mpsc::Receiver
             }
         }
     }
-}
-
-/// RFC 3339 to the second.
-pub(super) fn second(time: jiff::Timestamp) -> String {
-    jiff::Timestamp::from_second(time.as_second())
-        .unwrap_or_default()
-        .to_string()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::lookup::text;
 use super::names::{dns_1035_label, path_segment, qualified_name, subdomain};
 use super::row::Row;
 use super::validate::{At, label_selector};
-use crate::cel::Environment;
+use crate::cel::{self, Environment};
 use crate::tree::Value;
 
 pub(super) const KINDS: &[Kind] = &[
@@ -313,7 +313,7 @@ fn check_policy(spec: &At<'_>, errors: &mut Vec<FieldError>) -> Environment {
         let (name, expression) = (variable.get("name"), variable.get("expression"));
         if name.text().trim().is_empty() {
             errors.push(name.required("name is not specified"));
-        } else if !is_cel_identifier(name.text()) {
+        } else if !cel::is_identifier(name.text()) {
             errors.push(name.invalid("name is not a valid CEL identifier"));
         }
         if expression.text().trim().is_empty() {
@@ -372,38 +372,6 @@ fn check_matches(matches: &At<'_>, errors: &mut Vec<FieldError>) {
             check_rule(&rule, errors);
         }
     }
-}
-
-fn is_cel_identifier(name: &str) -> bool {
-    const RESERVED: &[&str] = &[
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let starts = name
-        .bytes()
-        .next()
-        .is_some_and(|byte| known(byte) && !byte.is_ascii_digit());
-    starts && name.bytes().all(known) && !RESERVED.contains(&name)
 }
 
 fn check_validating_policy(policy: &Value, errors: &mut Vec<FieldError>) {

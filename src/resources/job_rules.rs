@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use crate::tree::Value;
 
+use super::label_selector::selects;
 use super::lookup::{boolean, integer, present, text};
 use super::networking_rules::domain_prefixed_path;
-use super::validate::{At, capitalized, immutable, label_selector, selects};
+use super::validate::{At, capitalized, immutable, label_selector};
 use super::workload_rules::check_template;
 use super::{FieldError, names};
 

@@ -86,7 +86,7 @@ pub(super) fn integer_or_text(value: &Value, pointer: &str) -> Option<String> {
 }
 
 /// The condition of that type in `status.conditions`.
-pub(super) fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
+pub fn condition<'a>(value: &'a Value, kind: &str) -> Option<&'a Value> {
     list(value, "/status/conditions")
         .iter()
         .find(|condition| text(condition, "/type") == kind)

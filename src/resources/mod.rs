@@ -32,6 +32,7 @@ mod flowcontrol;
 mod job_rules;
 mod job_status_rules;
 mod kind;
+mod label_selector;
 mod lookup;
 mod metadata;
 mod names;
@@ -69,6 +70,8 @@ pub use deletion::{DeleteRequest, Deletion, Propagation, is_gone, prepare_delete
 pub use encode::{DELETING, EncodeError, archive, archive_as, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use kind::cells;
+pub use label_selector::selects;
+pub use lookup::condition;
 pub use metadata::dedup_owners;
 pub use reviews::check_review;
-pub use strategy::{Context, prepare_create, prepare_create_with, prepare_update, prepare_update_with};
+pub use strategy::{Context, prepare_create, prepare_create_with, prepare_update, prepare_update_with, time_text};

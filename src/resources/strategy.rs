@@ -29,7 +29,7 @@ impl Context<'_> {
 }
 
 /// A Unix second in RFC 3339, as metadata writes times.
-pub(super) fn time_text(seconds: i64) -> String {
+pub fn time_text(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 

@@ -7,8 +7,9 @@ use crate::tree::{Value, json};
 use super::core::pods::rules::check_pod_template;
 use super::core::pods::warnings::warn_pod_template;
 use super::core::volumes::claim_spec;
+use super::label_selector::selects;
 use super::lookup::{self, integer};
-use super::validate::{At, capitalized, label_selector, selects};
+use super::validate::{At, capitalized, label_selector};
 use super::{FieldError, FieldReason, metadata, names};
 
 /// Checks a Pod template.

@@ -1,4 +1,5 @@
-//! Texts with a grammar of their own that several layers read: names, quantities.
+//! Texts with a grammar of their own that several layers read: names, quantities, durations.
 
+pub(crate) mod go_duration;
 pub(crate) mod names;
 pub mod quantity;

@@ -1,17 +1,6 @@
 //! `apply --server-side`: who owns what, conflicts, what goes when nobody wants it any more, and what people had before.
 
-use crate::tool::{Kubectl, contains};
-
-const MAP: &str = "\
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: settings
-  labels: {app: one}
-data:
-  colour: red
-  size: small
-";
+use crate::tool::{Kubectl, MAP, contains};
 
 const DEPLOYMENT: &str = "\
 apiVersion: apps/v1

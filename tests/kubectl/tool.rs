@@ -8,6 +8,18 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::process::Server;
 
+/// A small object to write.
+pub(crate) const MAP: &str = "\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings
+  labels: {app: one}
+data:
+  colour: red
+  size: small
+";
+
 /// The server that is shared by the tests that run at the same time; the last to end it drops it.
 pub(crate) fn shared_server() -> Arc<Server> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());

@@ -2,18 +2,7 @@
 
 use std::fs;
 
-use crate::tool::{Kubectl, contains};
-
-const MAP: &str = "\
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: settings
-  labels: {app: one}
-data:
-  colour: red
-  size: small
-";
+use crate::tool::{Kubectl, MAP, contains};
 
 const POD: &str = "\
 apiVersion: v1

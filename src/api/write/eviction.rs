@@ -13,7 +13,7 @@ use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::{Cause, Status};
-use crate::resources;
+use crate::resources::{self, condition};
 use crate::schema::Syntax;
 use crate::tree::{Map, Value};
 
@@ -189,43 +189,9 @@ fn budgets_of(api: &Api, info: &RequestInfo, pod: &Value) -> Result<Vec<Value>, 
     Ok(budgets)
 }
 
-/// Whether a LabelSelector takes these labels in; an empty one takes all, none takes nothing, nor does one that is not valid.
+/// Whether a budget's selector takes these labels in; an empty one takes all, none takes nothing, nor does one that is not valid.
 fn selects(selector: &Value, labels: &Value) -> bool {
-    let Some(selector) = selector.as_object() else {
-        return false;
-    };
-    let equal = |labels_wanted: &Value| {
-        labels_wanted
-            .as_object()
-            .into_iter()
-            .flatten()
-            .all(|(key, value)| labels.get(key) == Some(value))
-    };
-    let holds = |expression: &Value| {
-        let label = labels.get(expression["key"].as_str().unwrap_or(""));
-        let among = expression["values"]
-            .as_array()
-            .is_some_and(|values| label.is_some_and(|l| values.contains(l)));
-        match expression["operator"].as_str() {
-            Some("In") => among,
-            Some("NotIn") => !among,
-            Some("Exists") => label.is_some(),
-            Some("DoesNotExist") => label.is_none(),
-            _ => false,
-        }
-    };
-    selector.get("matchLabels").is_none_or(equal)
-        && selector
-            .get("matchExpressions")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .all(holds)
-}
-
-fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let conditions = object["status"]["conditions"].as_array()?;
-    conditions.iter().find(|condition| condition["type"] == kind)
+    selector.is_object() && resources::selects(selector, labels) == Some(true)
 }
 
 fn is_ready(pod: &Value) -> bool {

@@ -4,6 +4,7 @@ use crate::tree::{Map, Value};
 
 pub(super) use crate::api::read::quoted;
 use crate::api::status::Status;
+pub(super) use crate::resources::time_text as time;
 use crate::resources::{self, Resource};
 use crate::schema::{self, Schema};
 use crate::store::Object;
@@ -117,11 +118,6 @@ pub(super) fn set_condition(object: &mut Value, condition: Value) {
 /// Now, unix seconds.
 pub(super) fn now_s() -> i64 {
     jiff::Timestamp::now().as_second()
-}
-
-/// An instant as metadata writes it, `2026-01-02T03:04:05Z`.
-pub(super) fn time(unix_s: i64) -> String {
-    jiff::Timestamp::from_second(unix_s).map_or_else(|_| "1970-01-01T00:00:00Z".into(), |at| at.to_string())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::revisions::{DESIRED, MAX, REVISION, annotation, hand_on, is_of, new_set, number};
 use super::sizes::{Goal, Set, resolve};
-use super::status::{Progress, condition, has_deadline, is_complete, set_condition};
+use super::status::{PROGRESSING, Progress, TOO_LATE, has_deadline, is_complete, set_condition};
 use super::{DEPLOYMENTS, Deployments, PODS};
 use crate::api::Delete;
 use crate::controllers::claim::{Claimant, gone_is_fine};
@@ -15,6 +15,7 @@ use crate::controllers::failure::Failure;
 use crate::controllers::metadata::is_same;
 use crate::controllers::pod;
 use crate::controllers::queue::Done;
+use crate::resources::condition;
 use crate::store::{Range, Requirement, Selection, View};
 use crate::tree::Value;
 
@@ -319,7 +320,7 @@ impl Deployments {
                     "ReplicaSetCreateError",
                     text.clone(),
                 );
-                self.note_condition(rollout, ("Progressing", "False", "ReplicaSetCreateError"), &text)
+                self.note_condition(rollout, (PROGRESSING, "False", "ReplicaSetCreateError"), &text)
                     .await?;
                 Err(status.into())
             }
@@ -371,14 +372,13 @@ impl Deployments {
                 Some(new)
             };
             gone_is_fine(self.client.change(&self.resource, None, &rollout.key, edit).await)?;
-        } else if condition(deployment, "Progressing").is_some() {
+        } else if condition(deployment, PROGRESSING).is_some() {
             return Ok(());
         }
         if !has_deadline(deployment) {
             return Ok(());
         }
-        self.note_condition(rollout, ("Progressing", "True", reason), text)
-            .await
+        self.note_condition(rollout, (PROGRESSING, "True", reason), text).await
     }
 
     /// Notes that the Deployment was paused, or goes on: its deadline does not run meanwhile.
@@ -387,13 +387,13 @@ impl Deployments {
         if !has_deadline(deployment) {
             return Ok(());
         }
-        let reason = condition(deployment, "Progressing").map_or("", |found| found["reason"].as_str().unwrap_or(""));
+        let reason = condition(deployment, PROGRESSING).map_or("", |found| found["reason"].as_str().unwrap_or(""));
         match (rollout.is_paused(), reason) {
-            (_, "ProgressDeadlineExceeded") => Ok(()),
+            (_, TOO_LATE) => Ok(()),
             (true, reason) if reason != "DeploymentPaused" => {
                 self.note_condition(
                     rollout,
-                    ("Progressing", "Unknown", "DeploymentPaused"),
+                    (PROGRESSING, "Unknown", "DeploymentPaused"),
                     "Deployment is paused",
                 )
                 .await
@@ -401,7 +401,7 @@ impl Deployments {
             (false, "DeploymentPaused") => {
                 self.note_condition(
                     rollout,
-                    ("Progressing", "Unknown", "DeploymentResumed"),
+                    (PROGRESSING, "Unknown", "DeploymentResumed"),
                     "Deployment is resumed",
                 )
                 .await

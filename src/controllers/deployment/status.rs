@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::Deployments;
 use super::rollout::{Rollout, name, replicas};
 use crate::controllers::claim::gone_is_fine;
-use crate::controllers::event::second;
 use crate::controllers::failure::Failure;
 use crate::controllers::metadata::is_same;
 use crate::controllers::pod;
 use crate::controllers::queue::Done;
+use crate::resources::{condition, time_text};
 use crate::tree::{Value, json};
 
 /// Whether a look judges how the rollout goes on. It does not while a Deployment is paused or was scaled.
@@ -20,20 +20,14 @@ pub(super) enum Progress {
 }
 
 const AVAILABLE: &str = "Available";
-const PROGRESSING: &str = "Progressing";
+pub(super) const PROGRESSING: &str = "Progressing";
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 /// The reason of a rollout that has come to its end.
 const DONE: &str = "NewReplicaSetAvailable";
-const TOO_LATE: &str = "ProgressDeadlineExceeded";
+pub(super) const TOO_LATE: &str = "ProgressDeadlineExceeded";
 
 /// Deadlines from here on are none.
 const NO_DEADLINE: i64 = i32::MAX as i64;
-
-/// The condition of that type.
-pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let conditions = object["status"]["conditions"].as_array()?;
-    conditions.iter().find(|condition| condition["type"] == kind)
-}
 
 fn deadline_s(deployment: &Value) -> Option<i64> {
     let seconds = deployment["spec"]["progressDeadlineSeconds"].as_i64();
@@ -52,7 +46,7 @@ fn count(object: &Value, field: &str) -> i64 {
 /// Puts a condition (type, status, reason) in the place of the one of its type; the time of its transition stays while its status does,
 /// and one that says the same stays as it is.
 pub(super) fn set_condition(status: &mut Value, (kind, state, reason): (&str, &str, &str), text: &str, now_s: i64) {
-    let now = second(jiff::Timestamp::from_second(now_s).unwrap_or_default());
+    let now = time_text(now_s);
     let mut conditions = status["conditions"]
         .as_array()
         .map_or_else(Vec::new, |list| list.to_vec());

@@ -1,6 +1,7 @@
 //! One object is looked at, and what has to be done is done.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -14,8 +15,6 @@ use crate::controllers::metadata::{Metadata, is_deleting};
 use crate::controllers::queue::Done;
 use crate::resources::{Propagation, ResourceRef};
 use crate::tree::Value;
-
-use std::time::Duration;
 
 /// Dependents that are worked on side by side.
 const PARALLEL: usize = 16;

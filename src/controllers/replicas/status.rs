@@ -3,10 +3,10 @@
 use super::Replicas;
 use super::scale::ScaleFailure;
 use crate::api::status::Status;
-use crate::controllers::event::second;
 use crate::controllers::failure::Failure;
 use crate::controllers::metadata::is_same;
 use crate::controllers::pod;
+use crate::resources::time_text;
 use crate::tree::{Value, json};
 
 impl Replicas {
@@ -90,7 +90,7 @@ fn set_failure(status: &mut Value, failure: Option<&ScaleFailure>, now_s: i64) {
         .filter(|condition| condition["type"] != "ReplicaFailure")
         .collect();
     if let Some(failure) = failure {
-        let time = second(jiff::Timestamp::from_second(now_s).unwrap_or_default());
+        let time = time_text(now_s);
         let same = old.filter(|old| old["reason"] == failure.reason && old["status"] == "True");
         conditions.push(same.unwrap_or_else(|| {
             json!({"type": "ReplicaFailure", "status": "True", "reason": failure.reason,

@@ -19,7 +19,6 @@ pub(super) use rules::by_rules;
 pub(super) use shown::capitalized;
 
 use super::FieldError;
-use super::lookup;
 
 /// A value and the path of its field.
 #[derive(Clone)]
@@ -338,26 +337,6 @@ pub(super) fn conditions(conditions: &At<'_>, errors: &mut Vec<FieldError>) {
             }
         }
     }
-}
-
-/// Whether a label selector selects these labels; `None` when it is none that can.
-pub(super) fn selects(selector: &Value, labels: &Value) -> Option<bool> {
-    let label = |name: &str| labels.get(name).and_then(Value::as_str);
-    let equal = lookup::map(selector, "/matchLabels").into_iter().flatten();
-    let mut all = equal.fold(true, |all, (name, value)| all && label(name) == value.as_str());
-    for expression in lookup::list(selector, "/matchExpressions") {
-        let value = label(lookup::text(expression, "/key"));
-        let values = lookup::texts(expression, "/values");
-        let among = value.is_some_and(|value| values.contains(&value));
-        all &= match lookup::text(expression, "/operator") {
-            "In" if !values.is_empty() => among,
-            "NotIn" if !values.is_empty() => !among,
-            "Exists" if values.is_empty() => value.is_some(),
-            "DoesNotExist" if values.is_empty() => value.is_none(),
-            _ => return None,
-        };
-    }
-    Some(all)
 }
 
 /// A path must be relative and stay below where it starts.

@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::scalars::go_duration;
+
 /// A format that is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Format {
@@ -331,7 +333,7 @@ fn is_duration(text: &str) -> bool {
         &["d", "day"],
         &["w", "wk", "week"],
     ];
-    if is_go_duration(text) {
+    if go_duration::check(text).is_ok() {
         return true;
     }
     if !LONG_DURATION.is_match(text) {
@@ -349,43 +351,6 @@ fn is_duration(text: &str) -> bool {
         });
     }
     any
-}
-
-/// As Go's `time.ParseDuration` has it: `1h15m30.918s`, `-1.5h`, `0`.
-fn is_go_duration(text: &str) -> bool {
-    const UNITS: &[(&str, f64)] = &[
-        ("ns", 1.0),
-        ("us", 1e3),
-        ("µs", 1e3),
-        ("μs", 1e3),
-        ("ms", 1e6),
-        ("s", 1e9),
-        ("m", 6e10),
-        ("h", 3.6e12),
-    ];
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let len = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
-        let (number, after) = rest.split_at(len);
-        let plain = number.bytes().filter(|b| *b == b'.').count() <= 1 && number.bytes().any(|b| b.is_ascii_digit());
-        let unit_len = after
-            .find(|c: char| c == '.' || c.is_ascii_digit())
-            .unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit_len);
-        let Some((_, nanoseconds)) = UNITS.iter().find(|(name, _)| *name == unit).filter(|_| plain) else {
-            return false;
-        };
-        total += number.parse::<f64>().unwrap_or(f64::INFINITY) * nanoseconds;
-        rest = after;
-    }
-    total <= i64::MAX as f64
 }
 
 /// What Go's `url.ParseRequestURI` takes: an absolute URL, or an absolute path.
