@@ -20,8 +20,10 @@ mod selector;
 use deployment::Deployments;
 use event::Recorder;
 use replicas::Replicas;
+use runtime::Controller;
 use tokio::task::JoinSet;
 
+use crate::api::Client;
 use crate::api::server::Server;
 
 /// Controllers at work. They end when the server does.
@@ -33,32 +35,53 @@ pub struct Controllers {
 impl Controllers {
     /// Starts them on a server.
     pub fn start(server: &Server) -> Self {
-        let mut tasks = JoinSet::new();
-        let user = |name: &str| format!("system:serviceaccount:kube-system:{name}");
-        let client = |name: &str| server.client(&user(name), MANAGER);
-        tasks.spawn(garbage::run(client("generic-garbage-collector")));
-        for (name, kind) in [
-            ("replicaset-controller", &replicas::REPLICA_SETS),
-            ("replication-controller", &replicas::REPLICATION_CONTROLLERS),
-        ] {
-            let (recorder, events) = Recorder::new(client(name), name);
-            if let Some(controller) = Replicas::new(client(name), recorder, kind) {
-                tasks.spawn(events);
-                tasks.spawn(runtime::run(client(name), controller));
-            }
-        }
-        let name = "deployment-controller";
-        let (recorder, events) = Recorder::new(client(name), name);
-        if let Some(controller) = Deployments::new(client(name), recorder) {
-            tasks.spawn(events);
-            tasks.spawn(runtime::run(client(name), controller));
-        }
-        Self { tasks }
+        let mut start = Start {
+            server,
+            tasks: JoinSet::new(),
+        };
+        start.task("generic-garbage-collector", garbage::run);
+        start.controller("deployment-controller", Deployments::new);
+        start.controller("replicaset-controller", |client, events| {
+            Replicas::new(client, events, &replicas::REPLICA_SETS)
+        });
+        start.controller("replication-controller", |client, events| {
+            Replicas::new(client, events, &replicas::REPLICATION_CONTROLLERS)
+        });
+        Self { tasks: start.tasks }
     }
 
     /// Resolves when all have ended, after the server was told to stop.
     pub async fn ended(mut self) {
         while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// What is started. The name that each is started under is its user's (`system:serviceaccount:kube-system:NAME`), and the one in
+/// its Events.
+struct Start<'a> {
+    server: &'a Server,
+    tasks: JoinSet<()>,
+}
+
+impl Start<'_> {
+    fn client(&self, name: &str) -> Client {
+        let user = format!("system:serviceaccount:kube-system:{name}");
+        self.server.client(&user, MANAGER)
+    }
+
+    /// A controller of one kind of object; `None` where its resource is not served.
+    fn controller<C: Controller>(&mut self, name: &'static str, make: impl FnOnce(Client, Recorder) -> Option<C>) {
+        let (recorder, events) = Recorder::new(self.client(name), name);
+        if let Some(controller) = make(self.client(name), recorder) {
+            self.tasks.spawn(events);
+            self.tasks.spawn(runtime::run(self.client(name), controller));
+        }
+    }
+
+    /// One that has a loop of its own.
+    fn task<F: Future<Output = ()> + Send + 'static>(&mut self, name: &str, run: impl FnOnce(Client) -> F) {
+        let task = run(self.client(name));
+        self.tasks.spawn(task);
     }
 }
 

@@ -106,7 +106,9 @@ async fn templates_follow_each_other_and_an_old_one_that_comes_back_is_found() {
     );
     // What `kubectl rollout undo` does.
     cluster.admin.merge(&at("web"), &image("one")).await;
-    cluster.until(&at("web"), complete(4, "3")).await;
+    let back = cluster.until(&at("web"), complete(4, "3")).await;
+    // What the controller notes is no generation: only the client's three writes are.
+    assert_eq!(back.body["metadata"]["generation"], 3);
     assert_eq!(sets(&cluster).await, pairs(&[("2", 0), ("3", 4)]));
     let found = cluster.admin.get(SETS).await;
     let back = items(&found).iter().find(|set| revision(set) == "3").unwrap();

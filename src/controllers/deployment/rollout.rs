@@ -362,23 +362,28 @@ impl Deployments {
     async fn note_revision(&self, rollout: &Rollout, revision: i64, reason: &str, text: &str) -> Result<(), Failure> {
         let deployment = &rollout.deployment;
         let revision = revision.to_string();
-        if annotation(deployment, REVISION) != revision {
-            let edit = |old: &Value| {
-                if !is_same(old, deployment) {
-                    return None;
-                }
-                let mut new = old.clone();
-                new["metadata"]["annotations"][REVISION] = revision.as_str().into();
-                Some(new)
-            };
-            gone_is_fine(self.client.change(&self.resource, None, &rollout.key, edit).await)?;
-        } else if condition(deployment, PROGRESSING).is_some() {
+        let is_noted = annotation(deployment, REVISION) == revision;
+        let tells_progress = has_deadline(deployment) && !(is_noted && condition(deployment, PROGRESSING).is_some());
+        if is_noted && !tells_progress {
             return Ok(());
         }
-        if !has_deadline(deployment) {
-            return Ok(());
-        }
-        self.note_condition(rollout, (PROGRESSING, "True", reason), text).await
+        let edit = |old: &Value| {
+            if !is_same(old, deployment) {
+                return None;
+            }
+            let mut new = old.clone();
+            new["metadata"]["annotations"][REVISION] = revision.as_str().into();
+            if tells_progress {
+                set_condition(&mut new["status"], (PROGRESSING, "True", reason), text, rollout.now_s);
+            }
+            Some(new)
+        };
+        // As a status: an annotation that a client writes counts as a new generation, this one must not.
+        Ok(gone_is_fine(
+            self.client
+                .change(&self.resource, Some("status"), &rollout.key, edit)
+                .await,
+        )?)
     }
 
     /// Notes that the Deployment was paused, or goes on: its deadline does not run meanwhile.
