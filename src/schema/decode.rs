@@ -6,6 +6,7 @@ use super::json_syntax;
 use super::protobuf::{protobuf_head, protobuf_to_json};
 use super::shape::{Schema, Type};
 use super::walk::{Outcome, Walker, Wording};
+use super::yaml::{yaml_fault, yaml_options};
 use crate::tree::{Map, Value};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -316,13 +317,10 @@ fn read_yaml(body: &[u8], ty: Type<'_>, attentive: bool) -> Outcome {
     let Ok(text) = std::str::from_utf8(body) else {
         return Outcome::Malformed("yaml: invalid UTF-8".to_owned());
     };
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
-        with_snippet: false,
-    };
+    let options = yaml_options(text.len(), serde_saphyr::DuplicateKeyPolicy::PassThrough);
     let result =
         serde_saphyr::with_deserializer_from_str_with_options(text, options, |source| walker.start(ty, source));
-    walker.finish(result.map_err(|error| error.to_string()))
+    walker.finish(result.map_err(|error| yaml_fault(&error)))
 }
 
 fn parse_error(syntax: Syntax, text: &str) -> String {

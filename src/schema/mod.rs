@@ -15,6 +15,7 @@ mod shape;
 mod stored;
 pub mod structural;
 mod walk;
+mod yaml;
 
 pub(crate) use decode::custom::coerce;
 pub use decode::custom::{decode_custom, refuse_findings};
@@ -28,3 +29,4 @@ pub use protobuf::{EncodeError, ProtobufError, append_message, json_to_protobuf,
 pub(crate) use protobuf::{metadata_alone, wire};
 pub use shape::{Element, Field, ListType, Schema, Shape, Type};
 pub use stored::read_stored;
+pub use yaml::{yaml_fault, yaml_options};

@@ -13,7 +13,7 @@ use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::{Cause, Details, Status};
 use crate::patch::apply::{self, Applied, ApplyError, Conflicts, group_version_kind};
-use crate::schema::{FieldValidation, Schema, decode_value, go_word};
+use crate::schema::{self, FieldValidation, Schema, decode_value, go_word};
 use crate::tree::{Map, Value};
 
 /// How often an object that comes and goes meanwhile is tried to be created and to be changed.
@@ -220,6 +220,7 @@ fn conflict(conflicts: &Conflicts) -> Status {
 
 /// Go's text about YAML that is none, as far as our parser's says what is wrong.
 fn yaml_fault(body: &[u8], text: &str) -> String {
+    let text = text.strip_prefix("yaml: ").unwrap_or(text);
     let what = text.split(" at line ").next().unwrap_or(text);
     let what = what.rsplit_once(", ").map_or(what, |(_, what)| what);
     let what = match what {
@@ -249,21 +250,15 @@ fn yaml_fault(body: &[u8], text: &str) -> String {
 
 /// One document of YAML. Of keys that come twice the last one counts.
 fn read_yaml(body: &[u8]) -> Result<Value, String> {
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
-        with_snippet: false,
-    };
     let text = std::str::from_utf8(body).map_err(|_| "invalid leading UTF-8 octet".to_owned())?;
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+    let options = schema::yaml_options(text.len(), serde_saphyr::DuplicateKeyPolicy::PassThrough);
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| schema::yaml_fault(&error))
 }
 
 /// Go's text about keys of a mapping that come twice, of the first of them; `None` when there are none.
 fn doubles(body: &[u8]) -> Option<String> {
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::Error,
-        with_snippet: false,
-    };
     let text = String::from_utf8_lossy(body);
+    let options = schema::yaml_options(text.len(), serde_saphyr::DuplicateKeyPolicy::Error);
     let read: Result<serde::de::IgnoredAny, _> = serde_saphyr::from_str_with_options(&text, options);
     let fault = read.err()?.to_string();
     let (_, key) = fault.split_once("duplicate mapping key: ")?;

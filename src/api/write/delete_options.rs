@@ -175,8 +175,9 @@ fn of_body(body: &[u8], syntax: Syntax) -> Result<Value, Status> {
         Syntax::Yaml => std::str::from_utf8(body)
             .map_err(|error| malformed(error.to_string()))
             .and_then(|text| {
-                let options = serde_saphyr::options! { with_snippet: false };
-                serde_saphyr::from_str_with_options(text, options).map_err(|error| malformed(error.to_string()))
+                let options = schema::yaml_options(text.len(), serde_saphyr::DuplicateKeyPolicy::Error);
+                serde_saphyr::from_str_with_options(text, options)
+                    .map_err(|error| malformed(schema::yaml_fault(&error)))
             })?,
         Syntax::Protobuf => schema::protobuf_to_json(body).map_err(|error| malformed(error.to_string()))?,
     };
