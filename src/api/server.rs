@@ -86,6 +86,7 @@ pub struct Server {
     https: SocketAddr,
     http: Option<SocketAddr>,
     kubeconfig: PathBuf,
+    authority: String,
     api: Arc<Api>,
     stopper: Stopper,
     drained: mpsc::Receiver<()>,
@@ -155,6 +156,7 @@ impl Server {
         bootstrap::tell_authorities(&store, &pki).await?;
 
         let (continue_key, kubeconfig) = (pki.continue_key, pki.kubeconfig.clone());
+        let authority = pki.ca_pem.clone();
         let backends = Backends::open(pki, &kubelets, limits.backends).map_err(|(path, reason)| StartError::File {
             what: "cannot use",
             path,
@@ -193,6 +195,7 @@ impl Server {
             https,
             http,
             kubeconfig,
+            authority,
             api,
             stopper,
             drained,
@@ -213,6 +216,11 @@ impl Server {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// The certificate of the authority that signed the server's own, PEM.
+    pub fn authority(&self) -> &str {
+        &self.authority
     }
 
     /// A client within the process that writes as `user`, which `manager` is noted for.

@@ -48,3 +48,9 @@ pub(super) async fn guarded<T>(look: impl Future<Output = Result<T, Failure>>) -
     )
     .await
 }
+
+/// Whether a creation was refused because its namespace is going.
+pub(super) fn is_terminating(status: &Status) -> bool {
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
+    causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+}

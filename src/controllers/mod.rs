@@ -5,6 +5,7 @@
 //! stored *now* and act on that, so an event that comes twice, late, or after a restart changes nothing. Writes go the way of any
 //! client's, under the controller's own user.
 
+mod accounts;
 mod claim;
 mod deployment;
 mod event;
@@ -17,6 +18,7 @@ mod replicas;
 mod runtime;
 mod selector;
 
+use accounts::{DefaultAccounts, Publisher};
 use deployment::Deployments;
 use event::Recorder;
 use replicas::Replicas;
@@ -47,6 +49,9 @@ impl Controllers {
         start.controller("replication-controller", |client, events| {
             Replicas::new(client, events, &replicas::REPLICATION_CONTROLLERS)
         });
+        let authority = server.authority();
+        start.controller("root-ca-cert-publisher", |client, _| Publisher::new(client, authority));
+        start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));
         Self { tasks: start.tasks }
     }
 

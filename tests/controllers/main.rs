@@ -1,5 +1,6 @@
 //! Controllers at work on a server, as a client sees it.
 
+mod accounts;
 #[path = "../serving/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;

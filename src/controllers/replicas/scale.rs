@@ -7,9 +7,8 @@ use tokio::task::JoinSet;
 
 use super::Replicas;
 use crate::api::Delete;
-use crate::api::status::Status;
 use crate::controllers::event::Level;
-use crate::controllers::failure::Failure;
+use crate::controllers::failure::{Failure, is_terminating};
 use crate::controllers::pod;
 use crate::tree::Value;
 
@@ -126,10 +125,4 @@ impl Replicas {
             why,
         })
     }
-}
-
-/// Whether a creation was refused because its namespace is going.
-fn is_terminating(status: &Status) -> bool {
-    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
-    causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
