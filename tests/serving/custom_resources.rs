@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use flatkube::api::server::Limits;
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -302,4 +304,37 @@ async fn a_namespace_that_ends_takes_its_custom_objects_with_it() {
     assert_eq!(admin.delete("/api/v1/namespaces/team").await.code, 200);
     until(&admin, "/api/v1/namespaces/team", |code, _| code == 404).await;
     assert_eq!(names(&admin.get("/apis/example.com/v1/widgets").await.body), ["b"]);
+}
+
+#[tokio::test]
+async fn a_watch_of_a_version_that_is_served_no_more_ends_before_it_tells_of_more() {
+    let started = Started::usual().await;
+    let admin = started.admin();
+    let widgets = definition("widgets", "Widget");
+    let old = path("v1", "widgets");
+    serve(&admin, &widgets, &old).await;
+    made(&admin, &old, &widget("a", json!({}))).await;
+    let watch = admin.open("GET", &format!("{old}?watch=true"), "", Bytes::new()).await;
+    let mut body = watch.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.starts_with(br#"{"type":"ADDED""#));
+
+    let mut without = version("v1", false);
+    without["served"] = false.into();
+    let change = json!({"spec": {"versions": [version("v2", true), without]}});
+    let changed = admin
+        .merge(&format!("{DEFINITIONS}/widgets.example.com"), &change)
+        .await;
+    assert_eq!(changed.code, 200, "{}", changed.body);
+    let new = path("v2", "widgets");
+    until(&admin, &new, |code, _| code == 200).await;
+    let mut other = widget("b", json!({}));
+    other["apiVersion"] = "example.com/v2".into();
+    made(&admin, &new, &other).await;
+    let rest = tokio::time::timeout(LONG, body.collect())
+        .await
+        .unwrap()
+        .unwrap()
+        .to_bytes();
+    assert!(rest.is_empty(), "{rest:?}");
 }

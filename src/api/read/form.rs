@@ -3,6 +3,7 @@
 //! Everything comes from slices of the stored JSON and from the sidecar. An object is shown under its own revision, or,
 //! when it leaves a watcher's selection, under the revision of the write that made it leave.
 
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flatkube_format::sidecar::{self, ArchivedSidecar, digit_count, digits};
@@ -125,6 +126,12 @@ impl CustomHead {
 }
 
 impl Form {
+    /// Whether the custom resource's definition asks for something else by now.
+    pub(super) fn is_overtaken(&self) -> bool {
+        let custom = self.resource.custom.as_ref();
+        custom.is_some_and(|custom| custom.overtaken.load(Ordering::Relaxed))
+    }
+
     /// The form of a single answer or of an event's object.
     ///
     /// # Errors

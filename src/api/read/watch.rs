@@ -383,7 +383,7 @@ impl http_body::Body for WatchBody {
             if let Some(frame) = this.chunks.take() {
                 return Poll::Ready(Some(Ok(Frame::data(frame))));
             }
-            if this.ended {
+            if this.ended || this.form.is_overtaken() {
                 return Poll::Ready(None);
             }
             let more = match this.fill() {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::finalizing;
@@ -19,7 +20,7 @@ use super::target::Target;
 use super::update::{self, Edited};
 use crate::api::Api;
 use crate::api::status::Status;
-use crate::resources::custom::{self, Definition, Gate, Known, Served};
+use crate::resources::custom::{self, Definition, Known, Life, Served};
 use crate::resources::{self, ResourceRef};
 use crate::store::{Event, EventKind, Follower, Object, Range, Selection, View};
 use crate::tree::Value;
@@ -33,6 +34,8 @@ const BATCH_MAX: usize = 64;
 /// Time until sidecars of an older layout are looked for again.
 const RENEWAL_PAUSE_MIN: Duration = Duration::from_millis(20);
 const RENEWAL_PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Resources whose sidecars are made again at a time.
+const RENEWALS_MAX: usize = 2;
 /// Sidecars looked at at once.
 const SIDECARS_MAX: usize = 1024;
 /// When to try again what could not be written.
@@ -48,6 +51,8 @@ pub(in crate::api) struct Definitions {
     failed: BTreeSet<String>,
     /// Definitions whose objects' sidecars may be of an older layout.
     unsettled: BTreeSet<String>,
+    /// Who may make sidecars again.
+    renewing: Arc<Semaphore>,
 }
 
 /// What sidecars hold: its number, and the names of selectable fields.
@@ -64,15 +69,24 @@ struct Entry {
     compiled: Option<Definition>,
     /// What all sidecars of its objects hold: its number and selectable fields. `None`: nobody has looked.
     settled: Option<Layout>,
-    gate: Arc<Gate>,
+    life: Life,
     /// Digest of the schema of the version that is stored.
     schema: Vec<u8>,
-    /// Objects up to this revision may have been written under another one.
-    settled_after: Arc<AtomicU64>,
     /// Whether it waits for its objects to go.
     waits: bool,
     /// Whether its objects are being deleted.
     ending: bool,
+    /// What makes its objects' sidecars again; it ends with the entry, or when the layout is overtaken.
+    renewal: Option<Ends>,
+}
+
+/// A task that ends when nobody wants it any more.
+struct Ends(AbortHandle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Definitions {
@@ -93,6 +107,7 @@ impl Definitions {
             unjudged: BTreeSet::new(),
             failed: BTreeSet::new(),
             unsettled: BTreeSet::new(),
+            renewing: Arc::new(Semaphore::new(RENEWALS_MAX)),
         };
         let range = Range {
             namespace: None,
@@ -182,6 +197,7 @@ impl Definitions {
         self.unjudged.remove(name);
         self.failed.remove(name);
         if let Some(gone) = self.entries.remove(name) {
+            gone.life.overtaken.store(true, Ordering::Relaxed);
             self.rejudge(&gone.names.group);
         }
         Ok(())
@@ -201,56 +217,62 @@ impl Definitions {
         let definition = read(stored)?;
         let name = stored.name().to_owned();
         let uid = object::meta(&definition, "uid").to_owned();
-        let before = self.entries.remove(&name).filter(|entry| entry.uid == uid);
+        let before = self.entries.remove(&name);
         let names = Known::of(&definition);
+        let waits = custom::is_ending(&definition);
         let from = crate::tree::json!({
             "generation": definition["metadata"]["generation"].clone(),
             "names": definition["status"]["acceptedNames"].clone(),
             "stored": definition["status"]["storedVersions"].clone(),
             "established": custom::is_true(&definition, "Established"),
-            "terminating": custom::is_true(&definition, "Terminating"),
+            "terminating": custom::is_true(&definition, "Terminating") || waits,
         });
+        let mut life = before.as_ref().map_or_else(Life::default, |before| before.life.clone());
+        if let Some(before) = &before
+            && (before.uid != uid || before.compiled_from["generation"] != from["generation"])
+        {
+            life.overtaken.store(true, Ordering::Relaxed);
+            life.overtaken = Arc::default();
+            if before.uid != uid {
+                life = Life::default();
+            }
+        }
+        let before = before.filter(|entry| entry.uid == uid);
         let freed = before.as_ref().is_some_and(|before| before.names != names);
-        let waits = object::is_deleting(&definition) && finalizing::waits(&definition);
         let entry = match before {
             Some(before) if before.compiled_from == from => Entry { names, waits, ..before },
             before => {
-                let gate = before.as_ref().map_or_else(Arc::default, |before| before.gate.clone());
                 let mut settled = before.as_ref().and_then(|before| before.settled.clone());
                 let schema = stored_schema(&definition);
-                let settled_after = before
-                    .as_ref()
-                    .map_or_else(Arc::default, |before| before.settled_after.clone());
                 let same = match &before {
                     Some(before) => before.schema == schema,
                     None => definition["metadata"]["generation"] == 1,
                 };
                 if !same && view.count(&name, None) > 0 {
-                    settled_after.store(stored.revision(), Ordering::Relaxed);
+                    life.settled_after.store(stored.revision(), Ordering::Relaxed);
                 }
                 let maker = Maker {
                     view,
                     name: &name,
-                    gate: &gate,
-                    settled_after: &settled_after,
+                    life: &life,
                 };
                 let compiled = maker.compile(&definition, &mut settled);
-                let late = settled_after.load(Ordering::Relaxed) > 0;
+                let late = life.settled_after.load(Ordering::Relaxed) > 0;
                 if late || compiled.as_ref().and_then(Definition::layout) != settled {
                     self.unsettled.insert(name.clone());
                 }
                 Entry {
                     schema,
-                    settled_after: settled_after.clone(),
                     compiled,
                     settled,
                     uid,
                     conflicted: false,
                     compiled_from: from,
-                    ending: before.is_some_and(|before| before.ending),
+                    ending: before.as_ref().is_some_and(|before| before.ending),
                     waits,
                     names,
-                    gate,
+                    life,
+                    renewal: before.and_then(|before| before.renewal),
                 }
             }
         };
@@ -263,37 +285,23 @@ impl Definitions {
         Ok(())
     }
 
-    /// Begins to make sidecars again that may be of an older layout.
+    /// Begins to make sidecars again that may be of an older layout. What was begun for a layout before ends.
     fn begin_renewals(&mut self, api: &Arc<Api>, renewals: &mut JoinSet<(String, Layout)>) {
         for name in std::mem::take(&mut self.unsettled) {
-            let entry = self.entries.get(&name);
-            let Some(layout) = entry.and_then(|entry| entry.compiled.as_ref()?.layout()) else {
+            let Some(entry) = self.entries.get_mut(&name) else {
                 continue;
             };
-            let Some((resource, settled_after)) = entry.and_then(|entry| {
-                let stored = entry.compiled.as_ref()?.stored()?;
-                Some((stored.clone(), entry.settled_after.clone()))
-            }) else {
+            entry.renewal = None;
+            let Some(compiled) = &entry.compiled else { continue };
+            let (Some(layout), Some(resource)) = (compiled.layout(), compiled.stored().cloned()) else {
                 continue;
             };
-            let api = api.clone();
-            renewals.spawn(async move {
-                refresh(&api, &resource, &settled_after).await;
-                let mut pause = RENEWAL_PAUSE_MIN;
-                while !api.reader.stopping.is_stopping() {
-                    if let Err(error) = api.reader.store.renew(&name).await {
-                        tracing::warn!(resource = name, %error, "sidecars of an older layout cannot be made again");
-                    }
-                    let (view, resource, number) = (api.reader.store.view(), name.clone(), layout.0);
-                    let looked = tokio::task::spawn_blocking(move || is_settled(&view, &resource, number)).await;
-                    if looked.is_ok_and(|settled| settled) {
-                        break;
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RENEWAL_PAUSE_MAX);
-                }
+            let (api, settled_after, renewing) = (api.clone(), entry.life.settled_after.clone(), self.renewing.clone());
+            let task = renewals.spawn(async move {
+                renew(&api, &resource, layout.0, &settled_after, &renewing).await;
                 (name, layout)
             });
+            entry.renewal = Some(Ends(task));
         }
     }
 
@@ -315,8 +323,7 @@ impl Definitions {
         let maker = Maker {
             view: &view,
             name,
-            gate: &entry.gate,
-            settled_after: &entry.settled_after,
+            life: &entry.life,
         };
         if let Some(compiled) = maker.compile(&definition, &mut entry.settled) {
             entry.compiled = Some(compiled);
@@ -398,7 +405,7 @@ impl Definitions {
         {
             entry.ending = true;
             let resource = entry.compiled.as_ref().and_then(|compiled| compiled.stored().cloned());
-            let (api, name, gate) = (api.clone(), name.clone(), entry.gate.clone());
+            let (api, name, gate) = (api.clone(), name.clone(), entry.life.gate.clone());
             endings.spawn(async move {
                 finalizing::finish(&api, &name, resource, &gate).await;
                 name
@@ -417,15 +424,14 @@ impl Definitions {
 struct Maker<'a> {
     view: &'a Arc<View>,
     name: &'a str,
-    gate: &'a Arc<Gate>,
-    settled_after: &'a Arc<AtomicU64>,
+    life: &'a Life,
 }
 
 impl Maker<'_> {
     /// Compiles a definition. Fields that not all sidecars of its objects have cannot be selected by yet; `settled` becomes what it
     /// asks for where there is nothing to make again.
     fn compile(&self, definition: &Value, settled: &mut Option<Layout>) -> Option<Definition> {
-        let compile = |hidden: &BTreeSet<String>| custom::compile(definition, self.gate, self.settled_after, hidden);
+        let compile = |hidden: &BTreeSet<String>| custom::compile(definition, self.life, hidden);
         let compiled = compile(&BTreeSet::new())?;
         let layout = compiled.layout()?;
         if settled.as_ref() == Some(&layout) {
@@ -452,6 +458,33 @@ fn stored_schema(definition: &Value) -> Vec<u8> {
     ring::digest::digest(&ring::digest::SHA256, text.as_bytes())
         .as_ref()
         .to_vec()
+}
+
+/// Makes sidecars of other layouts again until there are none.
+async fn renew(
+    api: &Arc<Api>,
+    resource: &ResourceRef,
+    layout: u32,
+    settled_after: &Arc<AtomicU64>,
+    renewing: &Semaphore,
+) {
+    let mut pause = RENEWAL_PAUSE_MIN;
+    loop {
+        // Held while there is work and not while waiting. It is never closed.
+        let Ok(permit) = renewing.acquire().await else { return };
+        refresh(api, resource, settled_after).await;
+        if let Err(error) = api.reader.store.renew(&resource.storage).await {
+            tracing::warn!(resource = &*resource.storage, %error, "sidecars of an older layout cannot be made again");
+        }
+        let (view, storage) = (api.reader.store.view(), resource.storage.clone());
+        let looked = tokio::task::spawn_blocking(move || is_settled(&view, &storage, layout)).await;
+        if looked.is_ok_and(|settled| settled) || api.reader.stopping.is_stopping() {
+            return;
+        }
+        drop(permit);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RENEWAL_PAUSE_MAX);
+    }
 }
 
 /// Looks whether objects that were written under another schema are what the one of today would have made of them. If all are, they

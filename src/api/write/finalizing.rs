@@ -14,24 +14,16 @@ use super::update::{self, Edited};
 use crate::api::Api;
 use crate::api::status::Status;
 use crate::resources::ResourceRef;
-use crate::resources::custom::{Gate, set_condition};
+use crate::resources::custom::{FINALIZER, Gate, set_condition};
 use crate::store::{Range, Selection};
 use crate::tree::Value;
 
-/// The finalizer that this routine stands for.
-const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// Deletions under way at a time.
 const PARALLEL_MAX: usize = 32;
 /// Objects read from a listing at once.
 const RUN_MAX: usize = 256;
 /// When to look again at objects that have not gone.
 const AGAIN: Duration = Duration::from_secs(5);
-
-/// Whether a definition waits for its objects to go.
-pub(super) fn waits(definition: &Value) -> bool {
-    let finalizers = definition["metadata"]["finalizers"].as_array();
-    finalizers.is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == FINALIZER))
-}
 
 /// Deletes the objects of the definition, then lets it go. Ends early when the server stops.
 pub(super) async fn finish(api: &Arc<Api>, name: &str, resource: Option<ResourceRef>, gate: &Gate) {

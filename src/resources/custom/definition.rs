@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use base64::Engine as _;
 
@@ -40,6 +40,18 @@ pub struct Definition {
     pub versions: Vec<Version>,
 }
 
+/// What all share that is compiled of one definition.
+#[derive(Debug, Clone, Default)]
+pub struct Life {
+    /// Creations pass it; it is closed before the objects of a definition are deleted.
+    pub gate: Arc<Gate>,
+    /// Objects up to this revision may have been written under another schema. 0: none.
+    pub settled_after: Arc<AtomicU64>,
+    /// Whether the definition asks for something else by now, or is gone: what has no end of its own ends then. Each generation has
+    /// one.
+    pub overtaken: Arc<AtomicBool>,
+}
+
 /// A version of a definition.
 #[derive(Debug, Clone)]
 pub struct Version {
@@ -71,17 +83,23 @@ pub fn is_true(definition: &Value, kind: &str) -> bool {
     condition(definition, kind).is_some_and(|condition| text(condition, "/status") == "True")
 }
 
+/// The finalizer that keeps a definition until its objects are gone.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Whether a definition is being deleted and waits for its objects to go.
+pub fn is_ending(definition: &Value) -> bool {
+    let is_deleting = !definition["metadata"]["deletionTimestamp"].is_null();
+    is_deleting
+        && list(definition, "/metadata/finalizers")
+            .iter()
+            .any(|finalizer| *finalizer == FINALIZER)
+}
+
 /// Compiles a definition whose names are accepted; `None` when it names no version to store, or is not established.
 ///
-/// `gate` is that of the same definition before its change, so that a creation under way meets the end of either. The selectable
-/// fields in `hidden` are noted of objects that are written, but cannot be selected by yet. Objects up to the revision
-/// `settled_after` may have been written under another schema.
-pub fn compile(
-    definition: &Value,
-    gate: &Arc<Gate>,
-    settled_after: &Arc<AtomicU64>,
-    hidden: &BTreeSet<String>,
-) -> Option<Definition> {
+/// The gate of `life` is that of the same definition before its change, so that a creation under way meets the end of either. The
+/// selectable fields in `hidden` are noted of objects that are written, but cannot be selected by yet.
+pub fn compile(definition: &Value, life: &Life, hidden: &BTreeSet<String>) -> Option<Definition> {
     if !is_true(definition, "Established") {
         return None;
     }
@@ -91,8 +109,7 @@ pub fn compile(
         .find(|version| boolean(version, "/storage") == Some(true))?;
     let maker = Maker {
         definition,
-        gate,
-        settled_after,
+        life,
         hidden,
         stored,
         versions: versions
@@ -132,8 +149,7 @@ fn storage_version_hash(definition: &Value, stored: &Value) -> String {
 
 struct Maker<'a> {
     definition: &'a Value,
-    gate: &'a Arc<Gate>,
-    settled_after: &'a Arc<AtomicU64>,
+    life: &'a Life,
     hidden: &'a BTreeSet<String>,
     stored: &'a Value,
     versions: Arc<[String]>,
@@ -216,18 +232,20 @@ impl Maker<'_> {
                     .iter()
                     .any(|other| other.as_str() != self.stored["name"].as_str()),
                 scale,
-                terminating: is_true(definition, "Terminating"),
+                // From the first moment on: its condition is written a little later, after a crash at the next start.
+                terminating: is_true(definition, "Terminating") || is_ending(definition),
                 fingerprint: format!(
                     "{}/{}",
                     text(definition, "/metadata/uid"),
                     integer(definition, "/metadata/generation").unwrap_or(0)
                 ),
                 reads: Reads {
-                    settled_after: self.settled_after.clone(),
+                    settled_after: self.life.settled_after.clone(),
                     by_schema: version["schema"] != self.stored["schema"],
                 },
+                overtaken: self.life.overtaken.clone(),
                 figures: Figures::default(),
-                gate: self.gate.clone(),
+                gate: self.life.gate.clone(),
             })),
             group,
             version: version_name,

@@ -17,12 +17,12 @@ mod path;
 mod registry;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub use cells::{Cells, Source};
 pub(crate) use definition::VERBS_ENDING;
-pub use definition::{Definition, Version, compile, is_true};
+pub use definition::{Definition, FINALIZER, Life, Version, compile, is_ending, is_true};
 pub use naming::{Known, ending, judge, set_condition};
 pub(crate) use object::along;
 pub use object::{refresh, settle, show, store, validate};
@@ -55,6 +55,8 @@ pub struct Custom {
     pub terminating: bool,
     /// The definition that it was made of: uid and generation.
     pub fingerprint: String,
+    /// Whether the definition has changed since. Watches end then, for they would go on to show objects as it asked for.
+    pub overtaken: Arc<AtomicBool>,
     /// Room for figures about its requests.
     pub figures: Figures,
     /// Creations pass it; it is closed before the objects of a definition are deleted.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::FINALIZER;
 use crate::resources::edit::add_finalizer;
 use crate::resources::lookup::{condition, text, texts};
 use crate::resources::strategy::time_text;
@@ -155,7 +156,7 @@ pub fn set_condition(status: &mut Value, kind: &str, (verdict, reason, message):
 pub fn ending(definition: &Value, now_s: i64) -> Value {
     let mut ending = definition.clone();
     ending["metadata"]["deletionTimestamp"] = time_text(now_s).into();
-    add_finalizer(&mut ending, "customresourcecleanup.apiextensions.k8s.io");
+    add_finalizer(&mut ending, FINALIZER);
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     let verdict = ("True", "InstanceDeletionPending", message);
     set_condition(&mut ending["status"], "Terminating", verdict, now_s);
