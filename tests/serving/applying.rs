@@ -133,3 +133,40 @@ async fn applies_at_the_same_time_all_count() {
         Some(12)
     );
 }
+
+#[tokio::test]
+async fn fields_of_another_version_are_told_by_the_schema_of_that_version() {
+    let started = Started::usual().await;
+    let admin = started.admin();
+    let version = |name: &str, storage: bool, list_type: &str| {
+        let tags = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": list_type});
+        let spec = json!({"type": "object", "properties": {"tags": tags}});
+        json!({"name": name, "served": true, "storage": storage,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
+    };
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "boxes.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "boxes", "kind": "Box"},
+            "versions": [version("v1", true, "atomic"), version("v2", false, "set")]},
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(admin.post(definitions, &definition).await.code, 201);
+    let of = |version: &str| format!("/apis/example.com/{version}/namespaces/default/boxes");
+    while admin.get(&of("v2")).await.code != 200 {
+        tokio::task::yield_now().await;
+    }
+    let apply = async |version: &str, manager: &str, tag: &str| {
+        let path = format!("{}/one?fieldManager={manager}", of(version));
+        let body = json!({"apiVersion": format!("example.com/{version}"), "kind": "Box", "metadata": {"name": "one"}, "spec": {"tags": [tag]}});
+        admin
+            .send("PATCH", &path, "application/apply-patch+yaml", body.to_string().into())
+            .await
+    };
+    let first = apply("v1", "one", "red").await;
+    assert_eq!(first.code, 201, "{}", first.body);
+    // In v2 a tag more is nobody's. In v1, in which the first manager wrote, all tags are one field, which is its own.
+    let second = apply("v2", "two", "blue").await;
+    assert_eq!(second.code, 409, "{}", second.body);
+    assert_eq!(second.body["details"]["causes"][0]["field"], ".spec.tags");
+}

@@ -10,6 +10,7 @@ use crate::patch::apply::keep_times;
 use crate::patch::managed::{self, Request, Typed, Versions};
 use crate::resources::{self, Resource, ResourceRef};
 use crate::schema::Schema;
+use crate::schema::structural::Structural;
 
 /// Longest name of a manager taken from a User-Agent, bytes.
 const NAME_MAX: usize = 128;
@@ -124,10 +125,14 @@ fn resets(resource: &Resource, subresource: &str) -> &'static [&'static str] {
 /// What objects of the resource are to merging.
 pub(super) fn typed(resource: &Resource) -> Option<Typed<'_>> {
     if let Some(custom) = &resource.custom {
-        // Without a schema that can be used, everything is kept as it is.
-        return Some(custom.schema.as_deref().map_or(Typed::DEDUCED, Typed::from));
+        return Some(of_schema(custom.schema.as_deref()));
     }
     Schema::of(&resource.group, &resource.version, &resource.kind).map(Typed::from)
+}
+
+/// Without a schema that can be used, everything is kept as it is.
+fn of_schema(schema: Option<&Structural>) -> Typed<'_> {
+    schema.map_or(Typed::DEDUCED, Typed::from)
 }
 
 /// The versions in which the objects of a resource are served.
@@ -147,11 +152,13 @@ impl KindVersions<'_> {
 
 impl Versions for KindVersions<'_> {
     fn in_version(&self, object: &Value, api_version: &str) -> Option<(Typed<'_>, Value)> {
-        if self.0.custom.is_some() {
-            // Versions differ in what they are called.
+        if let Some(custom) = &self.0.custom {
+            let mut versions = custom.versions.iter();
+            let version = versions.find(|version| version.api_version == api_version)?;
+            // Versions differ in what they are called, and in what lists and maps are to merging.
             let mut object = object.clone();
             object["apiVersion"] = api_version.into();
-            return self.has(api_version).then_some((typed(self.0)?, object));
+            return Some((of_schema(version.schema.as_deref()), object));
         }
         let from = self.find(object["apiVersion"].as_str().unwrap_or(""))?;
         let to = self.find(api_version)?;
@@ -161,7 +168,7 @@ impl Versions for KindVersions<'_> {
 
     fn has(&self, api_version: &str) -> bool {
         if let Some(custom) = &self.0.custom {
-            return custom.versions.iter().any(|version| *version == api_version);
+            return custom.versions.iter().any(|version| version.api_version == api_version);
         }
         self.find(api_version).is_some()
     }

@@ -123,7 +123,7 @@ pub(super) async fn apply(
     };
     let path = |version: &str| {
         let known = custom.map_or(version == own, |custom| {
-            custom.versions.iter().any(|other| other == version)
+            custom.versions.iter().any(|other| other.api_version == version)
         });
         known.then_some(names.as_slice())
     };

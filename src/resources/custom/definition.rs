@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use base64::Engine as _;
 
 use super::path::Path;
-use super::{Cells, Custom, Figures, Gate, Reads, ScalePaths, Source};
+use super::{Cells, Custom, Figures, Gate, Reads, ScalePaths, Source, VersionSchema};
 use crate::resources::declaration::{Column, NameRule, Resource, ResourceRef, Strategy, Subresource};
 use crate::resources::lookup::{boolean, condition, integer, list, text, texts};
 use crate::schema::structural::Structural;
@@ -114,7 +114,10 @@ pub fn compile(definition: &Value, life: &Life, hidden: &BTreeSet<String>) -> Op
         stored,
         versions: versions
             .iter()
-            .map(|version| format!("{}/{}", text(definition, "/spec/group"), text(version, "/name")))
+            .map(|version| VersionSchema {
+                api_version: format!("{}/{}", text(definition, "/spec/group"), text(version, "/name")),
+                schema: schema(version),
+            })
             .collect(),
         hash: storage_version_hash(definition, stored),
     };
@@ -152,7 +155,7 @@ struct Maker<'a> {
     life: &'a Life,
     hidden: &'a BTreeSet<String>,
     stored: &'a Value,
-    versions: Arc<[String]>,
+    versions: Arc<[VersionSchema]>,
     hash: String,
 }
 
@@ -226,7 +229,7 @@ impl Maker<'_> {
                 stored: stored.cloned(),
                 versions: self.versions.clone(),
                 list_kind: name("listKind").to_owned(),
-                schema: schema(version),
+                schema: self.schema(version),
                 cells,
                 mixed: list(definition, "/status/storedVersions")
                     .iter()
@@ -251,6 +254,15 @@ impl Maker<'_> {
             version: version_name,
             kind,
         }
+    }
+
+    fn schema(&self, version: &Value) -> Option<Arc<Structural>> {
+        let name = text(version, "/name");
+        let found = self
+            .versions
+            .iter()
+            .find(|other| other.api_version.rsplit('/').next() == Some(name));
+        found?.schema.clone()
     }
 
     /// What the sidecars of this version hold. Those that are stored hold the selectable fields of all versions.

@@ -37,8 +37,8 @@ use crate::schema::structural::Structural;
 pub struct Custom {
     /// The version that objects are stored in; `None` for that version itself.
     pub stored: Option<ResourceRef>,
-    /// All versions of its kind, served or not: `example.com/v1`.
-    pub versions: Arc<[String]>,
+    /// All versions of its kind, served or not. Shared by them.
+    pub versions: Arc<[VersionSchema]>,
     /// Kind of its lists.
     pub list_kind: String,
     /// The schema of its objects; `None` when it cannot be compiled: everything is kept then.
@@ -61,6 +61,15 @@ pub struct Custom {
     pub figures: Figures,
     /// Creations pass it; it is closed before the objects of a definition are deleted.
     pub gate: Arc<Gate>,
+}
+
+/// A version of a kind.
+#[derive(Debug)]
+pub struct VersionSchema {
+    /// `example.com/v1`.
+    pub api_version: String,
+    /// The schema of its objects; `None` when it cannot be compiled.
+    pub schema: Option<Arc<Structural>>,
 }
 
 /// How stored objects are shown.
