@@ -64,6 +64,10 @@ fn step(
     for field in ["apiVersion", "kind"] {
         configuration[field] = live[field].clone();
     }
+    // Nothing is applied that does not name its object.
+    if matches!(configuration["metadata"], Value::Null | Value::Object(_)) {
+        configuration["metadata"]["name"] = live["metadata"]["name"].clone();
+    }
     let subresource = if how & 4 != 0 && resource.subresource("status").is_some() {
         "status"
     } else {
@@ -72,7 +76,6 @@ fn step(
     if how & 16 != 0 {
         // An update between applies: what it says, and nothing else.
         let mut new = configuration;
-        new["metadata"]["name"] = live["metadata"]["name"].clone();
         if update(resource, subresource, live, &mut new, true).is_ok() {
             *live = objects::read_back(resource, &new);
         }

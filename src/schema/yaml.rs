@@ -7,8 +7,8 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, Options};
 const REPLAYED_MAX: usize = 100_000;
 /// Text that aliases may stand for, beyond that of the document, bytes: as much as the largest request has.
 const TEXT_MAX: usize = 3 << 20;
-/// Nesting beyond this is refused, as in JSON.
-const DEPTH_MAX: usize = 128;
+/// Nesting beyond this is refused: each level takes the parser tens of KiB of stack in a build without optimisation.
+const DEPTH_MAX: usize = 64;
 
 /// How a document of so many bytes is read. What it may cost grows with its length and not with what it says of itself.
 pub fn yaml_options(length: usize, duplicates: DuplicateKeyPolicy) -> Options {
