@@ -92,10 +92,9 @@ fn create(resource: &'static Resource, syntax: Syntax, body: &[u8], rounds: u64)
     counted(rounds, || {
         let decoded = schema::decode(body, syntax, &expected, FieldValidation::Warn);
         let mut object = decoded.expect("a valid object").value;
-        resources::prepare_create_with(resource, &mut object, &context, |object| {
-            note(resource, None, object, "");
-        })
-        .expect("a valid object");
+        resources::begin_create(resource, &mut object, &context).expect("a valid object");
+        note(resource, None, &mut object, "");
+        resources::finish_create(resource, &mut object, &context).expect("a valid object");
         resources::encode(resource, &object).expect("an object");
     });
 }
@@ -132,10 +131,10 @@ fn status_patch(_: &Fixtures, rounds: u64) {
         old["apiVersion"] = "v1".into();
         let patched = patch::apply(PatchKind::Merge, &old, &patch, schema, FieldValidation::Warn);
         let mut new = patched.expect("it applies").value;
-        resources::prepare_update_with(resource, Some("status"), &old, &mut new, &context, |new| {
-            note(resource, Some(&old), new, "status");
-        })
-        .expect("a valid object");
+        let status = Some("status");
+        let begun = resources::begin_update(resource, status, &old, &mut new, &context).expect("a valid object");
+        note(resource, Some(&old), &mut new, "status");
+        resources::finish_update(&begun, resource, status, &old, &mut new, &context).expect("a valid object");
         resources::encode(resource, &new).expect("an object");
     });
 }
@@ -187,10 +186,9 @@ fn change_deployment(rounds: u64, change: impl Fn(&Value, &[u8]) -> Value) {
         old["kind"] = "Deployment".into();
         old["apiVersion"] = "apps/v1".into();
         let mut new = change(&old, body.as_bytes());
-        resources::prepare_update_with(resource, None, &old, &mut new, &context, |new| {
-            apply::keep_times(&old, new);
-        })
-        .expect("a valid object");
+        let begun = resources::begin_update(resource, None, &old, &mut new, &context).expect("a valid object");
+        apply::keep_times(&old, &mut new);
+        resources::finish_update(&begun, resource, None, &old, &mut new, &context).expect("a valid object");
         resources::encode(resource, &new).expect("an object");
     });
 }

@@ -10,16 +10,17 @@ pub(super) fn matches(resources: &Value, attributes: &Attributes<'_>, namespace:
         .into_iter()
         .filter(|object| !object.is_null())
         .any(|object| selects(&resources["objectSelector"], &object["metadata"]["labels"]));
-    let namespace_labels = if attributes.resource.kind == "Namespace" && attributes.resource.group.is_empty() {
-        let own = if attributes.object.is_null() {
-            attributes.old
+    let namespace_labels =
+        if attributes.request.resource.kind == "Namespace" && attributes.request.resource.group.is_empty() {
+            let own = if attributes.object.is_null() {
+                attributes.old
+            } else {
+                attributes.object
+            };
+            Some(&own["metadata"]["labels"])
         } else {
-            attributes.object
+            attributes.request.namespace.map(|_| &namespace["metadata"]["labels"])
         };
-        Some(&own["metadata"]["labels"])
-    } else {
-        attributes.namespace.map(|_| &namespace["metadata"]["labels"])
-    };
     let namespace_matches = namespace_labels.is_none_or(|labels| selects(&resources["namespaceSelector"], labels));
     let any = |rules: &str| {
         let rules = resources[rules].as_array();
@@ -33,19 +34,19 @@ pub(super) fn matches(resources: &Value, attributes: &Attributes<'_>, namespace:
 
 /// Whether a rule names the write: group, version, resource, operation, scope, name.
 fn names(rule: &Value, attributes: &Attributes<'_>) -> bool {
-    let resource = attributes.resource;
+    let resource = attributes.request.resource;
     let among = |field: &str, value: &str| {
         let all = rule[field].as_array();
         all.is_some_and(|all| all.iter().any(|one| one == "*" || one == value))
     };
-    let wanted = if attributes.subresource.is_empty() {
+    let wanted = if attributes.request.subresource.is_empty() {
         resource.plural.to_string()
     } else {
-        format!("{}/{}", resource.plural, attributes.subresource)
+        format!("{}/{}", resource.plural, attributes.request.subresource)
     };
     let is_named = |one: &Value| {
         let one = one.as_str().unwrap_or("");
-        match (one.split_once('/'), attributes.subresource) {
+        match (one.split_once('/'), attributes.request.subresource) {
             (None, "") => one == "*" || one == wanted,
             (Some((parent, sub)), own) => {
                 (parent == "*" || *parent == *resource.plural) && (sub == "*" || sub == own && !own.is_empty())
@@ -60,11 +61,11 @@ fn names(rule: &Value, attributes: &Attributes<'_>) -> bool {
     };
     let object_names = rule["resourceNames"].as_array();
     in_scope
-        && among("operations", attributes.operation)
+        && among("operations", attributes.request.operation.as_str())
         && among("apiGroups", &resource.group)
         && among("apiVersions", &resource.version)
         && rule["resources"].as_array().is_some_and(|all| all.iter().any(is_named))
-        && object_names.is_none_or(|names| names.is_empty() || names.iter().any(|name| name == attributes.name))
+        && object_names.is_none_or(|names| names.is_empty() || names.iter().any(|name| name == attributes.request.name))
 }
 
 /// Whether a label selector takes these labels; one that says nothing takes all.
@@ -75,19 +76,26 @@ pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{matches, names, selects};
-    use crate::admission::Attributes;
+    use crate::admission::{Attributes, Caller, Operation, Request};
     use crate::resources::find;
     use crate::tree::{Value, json};
 
     fn write<'a>(object: &'a Value, plural: &str, subresource: &'a str) -> Attributes<'a> {
         Attributes {
-            resource: find("", "v1", plural).expect("a resource"),
-            subresource,
-            operation: "CREATE",
-            namespace: Some("n"),
-            name: "a",
-            user: ("u", "", &[]),
-            dry_run: false,
+            request: Request {
+                resource: find("", "v1", plural).expect("a resource"),
+                subresource,
+                operation: Operation::Create,
+                namespace: Some("n"),
+                name: "a",
+                user: Caller {
+                    name: "u",
+                    uid: "",
+                    groups: &[],
+                },
+                dry_run: false,
+            },
+            options: &Value::Null,
             object,
             old: &Value::Null,
         }

@@ -1,39 +1,112 @@
-//! What looks at a write after its kind's own rules did: validating policies.
+//! What looks at requests before they change anything: built-in plugins, policies and webhooks. The order in which they are asked
+//! is that of kube-apiserver and stands in `docs/admission.md`; `api::write::admission` keeps it.
 //!
-//! Rules: <https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>.
+//! Rules: <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>,
+//! <https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>.
 
 mod matching;
+pub mod plugins;
 mod policies;
 
 pub use policies::Policies;
 
 use crate::resources::Resource;
+use crate::store::Damaged;
 use crate::tree::Value;
 
-/// A write that is looked at.
+/// What is done to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// It is new.
+    Create,
+    /// It changes.
+    Update,
+    /// It goes.
+    Delete,
+    /// A connection is made to what it stands for.
+    Connect,
+}
+
+impl Operation {
+    /// The word of rules and reviews.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
+/// Who asks.
 #[derive(Debug, Clone, Copy)]
-pub struct Attributes<'a> {
+pub struct Caller<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The uid, or `""`.
+    pub uid: &'a str,
+    /// All groups.
+    pub groups: &'a [String],
+}
+
+/// A request that is looked at, but for its objects.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
     /// What is written, in the version of the request.
     pub resource: &'a Resource,
     /// The subresource, or `""`.
     pub subresource: &'a str,
-    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
-    pub operation: &'static str,
+    /// What is done.
+    pub operation: Operation,
     /// The namespace, of what lies in one.
     pub namespace: Option<&'a str>,
-    /// The object's name.
+    /// The object's name; `""` for one that is to be generated, and for a whole collection.
     pub name: &'a str,
-    /// The user's name, its uid, and its groups.
-    pub user: (&'a str, &'a str, &'a [String]),
-    /// Whether the write is only tried.
+    /// Who asks.
+    pub user: Caller<'a>,
+    /// Whether it is only tried.
     pub dry_run: bool,
+}
+
+/// A request as policies see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Attributes<'a> {
+    /// What is asked for.
+    pub request: Request<'a>,
+    /// Its options, `null` for none.
+    pub options: &'a Value,
     /// The object as it is to be, in the version of the request; `null` for none.
     pub object: &'a Value,
     /// The object as it is, in the version of the request; `null` for none.
     pub old: &'a Value,
 }
 
-/// A refusal.
+/// Why a request is refused by a plugin.
+#[derive(Debug)]
+pub enum Refused {
+    /// 403; the message begins with the object: `pods "a" is forbidden: `.
+    Forbidden(String),
+    /// Another error.
+    Told {
+        /// The HTTP status.
+        code: u16,
+        /// The Status' reason.
+        reason: &'static str,
+        /// The whole message.
+        message: String,
+    },
+    /// The store could not be read.
+    Damaged(Damaged),
+}
+
+impl From<Damaged> for Refused {
+    fn from(damaged: Damaged) -> Self {
+        Refused::Damaged(damaged)
+    }
+}
+
+/// A refusal of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     /// The Status' reason: `Invalid`, `Forbidden`, `Unauthorized` or `RequestEntityTooLarge`.

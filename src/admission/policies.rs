@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::matching::{matches, selects};
-use super::{Attributes, Denied};
+use super::{Attributes, Caller, Denied};
 use crate::cel::run::{Budget, Input, Output, Variables};
 use crate::cel::{Environment, Program};
 use crate::resources;
@@ -75,11 +75,11 @@ impl Policies {
     /// The first refusal; or, as the inner result, why the store could not be read.
     pub fn judge(&self, view: &Arc<View>, attributes: &Attributes<'_>) -> Result<Result<Vec<String>, Denied>, Damaged> {
         let mut warnings = Vec::new();
-        if self.is_idle(view) || attributes.resource.group == "admissionregistration.k8s.io" {
+        if self.is_idle(view) || attributes.request.resource.group == "admissionregistration.k8s.io" {
             return Ok(Ok(warnings));
         }
         let compiled = self.compiled(view)?;
-        let namespace = match attributes.namespace {
+        let namespace = match attributes.request.namespace {
             Some(name) => read(view, "namespaces", name)?,
             None => Value::Null,
         };
@@ -351,7 +351,7 @@ impl Policy {
             )));
         };
         let namespace = match text(reference, "namespace") {
-            "" => attributes.namespace,
+            "" => attributes.request.namespace,
             name => Some(name),
         };
         let namespace = namespace.filter(|_| resource.namespaced);
@@ -405,29 +405,33 @@ impl Validation {
 
 /// The write as expressions see it.
 fn request(attributes: &Attributes<'_>) -> Value {
-    let resource = attributes.resource;
+    let resource = attributes.request.resource;
     let (group, version) = (&*resource.group, &*resource.version);
     let kind = json!({"group": group, "version": version, "kind": &*resource.kind});
     let named = json!({"group": group, "version": version, "resource": &*resource.plural});
-    let (user, uid, groups) = attributes.user;
+    let Caller {
+        name: user,
+        uid,
+        groups,
+    } = attributes.request.user;
     let mut request: Map = [
         ("kind", kind.clone()),
         ("requestKind", kind),
         ("resource", named.clone()),
         ("requestResource", named),
-        ("name", attributes.name.into()),
-        ("operation", attributes.operation.into()),
+        ("name", attributes.request.name.into()),
+        ("operation", attributes.request.operation.as_str().into()),
         (
             "userInfo",
             json!({"username": user, "uid": uid, "groups": groups, "extra": {}}),
         ),
-        ("dryRun", attributes.dry_run.into()),
-        ("options", json!({})),
+        ("dryRun", attributes.request.dry_run.into()),
+        ("options", attributes.options.clone()),
     ]
     .into_iter()
     .collect();
-    request.insert("namespace", attributes.namespace.unwrap_or("").into());
-    request.insert("subResource", attributes.subresource.into());
-    request.insert("requestSubResource", attributes.subresource.into());
+    request.insert("namespace", attributes.request.namespace.unwrap_or("").into());
+    request.insert("subResource", attributes.request.subresource.into());
+    request.insert("requestSubResource", attributes.request.subresource.into());
     Value::Object(request)
 }

@@ -42,14 +42,21 @@ pub fn prepare_create(resource: &Resource, object: &mut Value, context: &Context
     prepare_create_with(resource, object, context, |_| {})
 }
 
-/// [`prepare_create`], with a look at the object when it has its defaults and nothing else of the server's own: that is
-/// what field managers are judged by.
+/// [`prepare_create`], with a look at the object between its parts.
 pub fn prepare_create_with(
     resource: &Resource,
     object: &mut Value,
     context: &Context<'_>,
-    defaulted: impl FnOnce(&mut Value),
+    begun: impl FnOnce(&mut Value),
 ) -> Result<Vec<String>, Refusal> {
+    begin_create(resource, object, context)?;
+    begun(object);
+    finish_create(resource, object, context)
+}
+
+/// The first part of [`prepare_create`]: after it the object has its name, its defaults and nothing else of the server's own. That
+/// is what field managers are judged by, and what admission may change; whoever changes it begins again.
+pub fn begin_create(resource: &Resource, object: &mut Value, context: &Context<'_>) -> Result<(), Refusal> {
     check_namespace(resource, object, context)?;
     let kind = kind::of(&resource.storage);
     if resource.strategy.resets_status {
@@ -81,7 +88,12 @@ pub fn prepare_create_with(
     }
     canonicalize(resource, object);
     (kind.defaults)(object);
-    defaulted(object);
+    Ok(())
+}
+
+/// The second part of [`prepare_create`]: first status, and validation.
+pub fn finish_create(resource: &Resource, object: &mut Value, context: &Context<'_>) -> Result<Vec<String>, Refusal> {
+    let kind = kind::of(&resource.storage);
     (kind.admit)(object)?;
     (kind.prepare_create)(object, context);
     let mut errors = Vec::new();
@@ -114,15 +126,37 @@ pub fn prepare_update(
     prepare_update_with(resource, subresource, old, new, context, |_| {})
 }
 
-/// [`prepare_update`], with a look at the new object as in [`prepare_create_with`].
+/// [`prepare_update`], with a look at the new object between its parts.
 pub fn prepare_update_with(
     resource: &Resource,
     subresource: Option<&str>,
     old: &Value,
     new: &mut Value,
     context: &Context<'_>,
-    defaulted: impl FnOnce(&mut Value),
+    begun: impl FnOnce(&mut Value),
 ) -> Result<Vec<String>, Refusal> {
+    let found = begin_update(resource, subresource, old, new, context)?;
+    begun(new);
+    finish_update(&found, resource, subresource, old, new, context)
+}
+
+/// What [`begin_update`] found out.
+#[derive(Debug, Clone, Copy)]
+pub struct Begun {
+    /// Nothing changed that has defaults or rules about single fields.
+    settled: bool,
+    /// Nothing changed but the status.
+    same_but_status: bool,
+}
+
+/// The first part of [`prepare_update`], as [`begin_create`] is of [`prepare_create`].
+pub fn begin_update(
+    resource: &Resource,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &mut Value,
+    context: &Context<'_>,
+) -> Result<Begun, Refusal> {
     check_namespace(resource, new, context)?;
     let kind = kind::of(&resource.storage);
     let metadata = metadata_of(new)?;
@@ -147,7 +181,26 @@ pub fn prepare_update_with(
     if !settled {
         (kind.defaults)(new);
     }
-    defaulted(new);
+    Ok(Begun {
+        settled,
+        same_but_status,
+    })
+}
+
+/// The second part of [`prepare_update`]: what the kind does to changes, the generation, and validation.
+pub fn finish_update(
+    begun: &Begun,
+    resource: &Resource,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &mut Value,
+    context: &Context<'_>,
+) -> Result<Vec<String>, Refusal> {
+    let Begun {
+        settled,
+        same_but_status,
+    } = *begun;
+    let kind = kind::of(&resource.storage);
     (kind.prepare_update)(old, new, subresource, context);
     if !matches!(subresource, Some("status" | "binding" | "approval")) {
         count_generation(resource, kind, old, new);

@@ -51,7 +51,7 @@ use super::request::{Query, RequestInfo};
 use super::router;
 use super::status::Status;
 use super::write::quoted;
-use super::{Api, Stopping};
+use super::{Api, Stopping, write};
 use crate::auth::{Identity, Pki, User};
 use forward::Outside;
 use location::{Location, Reach};
@@ -263,6 +263,9 @@ pub(super) async fn answer(
     let _in_flight = api.metrics.begin(verb);
     let mut planned = None;
     let planning = async {
+        if info.subresource_name() != "log" {
+            write::connect(api, &info).await?;
+        }
         planned = Some(plan(api, peer, &info, rest.as_deref(), &head)?);
         Ok(http::Response::new(Body::empty()))
     };

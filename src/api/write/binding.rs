@@ -3,6 +3,7 @@
 use crate::tree::Value;
 use bytes::Bytes;
 
+use super::admission::Chain;
 use super::options::WriteOptions;
 use super::preconditions::{check_revision, check_uid};
 use super::target::Target;
@@ -25,12 +26,15 @@ pub(super) async fn bind(
 ) -> Result<Response, Status> {
     let mut decoded = create::decode(info, syntax, body, options.validation)?;
     create::check_place(info, &mut decoded.value)?;
-    let binding = decoded.value;
+    let mut binding = decoded.value;
     namespaces::admit(&api.reader.store.view(), info, object::admission_name(&binding))?;
     let name = object::meta(&binding, "name").to_owned();
     if info.name.as_ref().is_some_and(|asked| *asked != name) {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
+    // The older path names no Pod; the Binding does.
+    let chain = Chain::of_create(api, info, &name, options.dry_run);
+    chain.admit(&mut binding, &mut decoded.warnings).await?;
     let node = binding["target"]["name"].as_str().unwrap_or("");
     check_target(binding["target"]["kind"].as_str().unwrap_or(""), node)?;
     if name.is_empty() {
@@ -44,7 +48,7 @@ pub(super) async fn bind(
         name: name.clone(),
         manager: None,
         own: true,
-        user: None,
+        asker: None,
     };
     let refused = |why: String| Status::conflict("", "pods/binding", &name, &why);
     let edit = |old: &Value| {

@@ -176,7 +176,7 @@ async fn change(
         name: namespace.to_owned(),
         manager: Some(Manager::named(MANAGER, resource.into(), subresource)),
         own: false,
-        user: None,
+        asker: None,
     };
     let edit = |old: &Value| {
         // One that was made anew meanwhile is none of this routine's business.

@@ -10,7 +10,7 @@ use super::delete::remove;
 use super::delete_options::DeleteOptions;
 use super::manager::Manager;
 use super::options::WriteOptions;
-use super::target::Target;
+use super::target::{Asker, Target};
 use super::update::{self, Edited};
 use super::{create, object};
 use crate::api::negotiate::Answer;
@@ -130,7 +130,7 @@ impl Client {
                 resource.clone(),
                 subresource.unwrap_or(""),
             )),
-            user: Some(self.user.clone()),
+            asker: Some(Asker::own(self.user.clone())),
             ..Target::at(resource, key)
         };
         let edit = |old: &Value| {
@@ -155,6 +155,10 @@ impl Client {
             revision: delete.revision.map(|revision| revision.to_string()),
             ..DeleteOptions::default()
         };
-        remove(&self.api, &Target::at(resource, key), &options).await.map(drop)
+        let target = Target {
+            asker: Some(Asker::own(self.user.clone())),
+            ..Target::at(resource, key)
+        };
+        remove(&self.api, &target, &options).await.map(drop)
     }
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::delete;
 use super::delete_options::DeleteOptions;
-use super::target::Target;
+use super::target::{Asker, Target};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::fairness::{Entrant, InTurn};
@@ -33,7 +33,10 @@ pub(super) async fn delete_all(
             finished(running.join_next().await)?;
         }
         let (api, options) = (api.clone(), options.clone());
-        let target = Target::at(&info.resource, &key);
+        let target = Target {
+            asker: Some(Asker::of(info)),
+            ..Target::at(&info.resource, &key)
+        };
         let fairness = api.fairness.clone();
         let deletion = async move { delete::remove(&api, &target, &options).await.map(|_| ()) };
         running.spawn(InTurn::new(&fairness, Entrant::of(info), deletion));

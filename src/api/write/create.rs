@@ -4,16 +4,17 @@ use crate::tree::Value;
 use bytes::Bytes;
 use http::StatusCode;
 
+use super::admission::Chain;
 use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
-use super::policies::{self, Judged};
 use super::{classes, custom, namespaces, object, pods, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
-use crate::resources::{self, Context};
+use crate::resources::custom::Passing;
+use crate::resources::{self, Context, Resource};
 use crate::schema::{self, Decoded, Expected, FieldValidation, Syntax};
 use crate::store::{Change, Object, Precondition};
 
@@ -70,6 +71,25 @@ pub(super) fn check_place(info: &RequestInfo, value: &mut Value) -> Result<(), S
     Ok(())
 }
 
+/// Lets an object of a custom resource pass whose definition is not being deleted, and holds that off while it passes.
+///
+/// # Errors
+/// 403 when the definition is being deleted.
+async fn passing<'a>(resource: &'a Resource, name: &str) -> Result<Option<Passing<'a>>, Status> {
+    let Some(custom) = &resource.custom else {
+        return Ok(None);
+    };
+    let passing = if custom.terminating {
+        None
+    } else {
+        custom.gate.pass().await
+    };
+    passing.map(Some).ok_or_else(|| {
+        let why = "create not allowed while custom resource definition is terminating";
+        Status::forbidden(&resource.group, &resource.plural, name, why)
+    })
+}
+
 /// Creates `value`, which is in the request's version.
 pub(super) async fn insert(
     api: &Api,
@@ -83,17 +103,7 @@ pub(super) async fn insert(
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let view = api.reader.store.view();
     namespaces::admit(&view, info, object::admission_name(&value))?;
-    let _passing = match &resource.custom {
-        None => None,
-        Some(custom) => {
-            let ending = || {
-                let why = "create not allowed while custom resource definition is terminating";
-                Status::forbidden(&resource.group, &resource.plural, object::meta(&value, "name"), why)
-            };
-            let open = !custom.terminating;
-            Some(open.then_some(custom.gate.pass().await).flatten().ok_or_else(ending)?)
-        }
-    };
+    drop(passing(resource, object::meta(&value, "name")).await?);
     let mut value = resources::to_stored(resource, value);
     resources::custom::store(resource, &mut value);
     classes::check_only_default(&view, shape, &value)?;
@@ -102,7 +112,9 @@ pub(super) async fn insert(
     } else {
         classes::admit(&view, shape, &value)?
     };
-    resources::set_requester(shape, &mut value, &info.user.name, &info.user.uid, &info.user.groups);
+    let user = &*info.user;
+    let set_requester = |value: &mut Value| resources::set_requester(shape, value, &user.name, &user.uid, &user.groups);
+    set_requester(&mut value);
     let has_prefix = !object::meta(&value, "generateName").is_empty();
     let generated = object::meta(&value, "name").is_empty() && has_prefix;
     let names_revision = object::meta(&value, "resourceVersion")
@@ -122,11 +134,19 @@ pub(super) async fn insert(
             name: info.name.as_deref(),
             asked: Some(resource),
         };
-        let told = resources::prepare_create_with(shape, &mut object, &context, |object| {
-            manager.note(None, object);
-            pods::fill(object, &fills);
-        })
-        .map_err(|refusal| commit::refused(resource, object::meta(&object, "name"), refusal))?;
+        let asked = object::meta(&object, "name").to_owned();
+        let refused = |object: &Value, refusal| commit::refused(resource, object::meta(object, "name"), refusal);
+        resources::begin_create(shape, &mut object, &context).map_err(|refusal| refused(&object, refusal))?;
+        manager.note(None, &mut object);
+        pods::fill(&mut object, &fills);
+        let mut told = Vec::new();
+        let chain = Chain::of_create(api, info, &asked, options.dry_run);
+        if chain.mutate(&mut object, None, &mut told).await? {
+            set_requester(&mut object);
+            resources::begin_create(shape, &mut object, &context).map_err(|refusal| refused(&object, refusal))?;
+        }
+        let finished = resources::finish_create(shape, &mut object, &context);
+        told.extend(finished.map_err(|refusal| refused(&object, refusal))?);
         let name = object::meta(&object, "name").to_owned();
         if names_revision && !options.dry_run {
             return Err(Status::plain(
@@ -134,15 +154,8 @@ pub(super) async fn insert(
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        let judged = Judged {
-            resource,
-            subresource: info.subresource_name(),
-            namespace: info.namespace.as_deref(),
-            name: &name,
-            user: &info.user,
-            dry_run: options.dry_run,
-        };
-        let objected = policies::judge(api, &view, &judged, Some(&object), None)?;
+        let judged = Chain { name: &name, ..chain };
+        judged.validate(Some(&object), None, &mut told).await?;
         api.services
             .allocate(shape, &mut object, None, options.dry_run)
             .map_err(|refusal| commit::refused(resource, &name, refusal))?;
@@ -166,13 +179,19 @@ pub(super) async fn insert(
                 Some(_) if attempts > 0 => continue,
                 Some(present) => return Err(taken(Some(&present))),
             }
-            warnings.extend(told.into_iter().chain(objected));
+            warnings.extend(told);
             return reply::tree(info, StatusCode::CREATED, object, &warnings);
         }
         let prepared = commit::encode(shape, &object)?;
-        match commit::commit(api, shape, &key, Precondition::Absent, Change::Put(prepared)).await {
+        // Held no longer than it takes to write: webhooks may have taken their time.
+        let passing = passing(resource, &name)
+            .await
+            .inspect_err(|_| api.services.release(shape, &object, None))?;
+        let committed = commit::commit(api, shape, &key, Precondition::Absent, Change::Put(prepared)).await;
+        drop(passing);
+        match committed {
             Ok(written) => {
-                warnings.extend(told.into_iter().chain(objected));
+                warnings.extend(told);
                 return reply::stored(info, StatusCode::CREATED, &written.object, &warnings);
             }
             Err(refused) => {

@@ -3,6 +3,7 @@
 use crate::tree::Value;
 use http::StatusCode;
 
+use super::admission::Chain;
 use super::commit::{self, Refused};
 use super::delete_options::DeleteOptions;
 use super::target::Target;
@@ -74,6 +75,9 @@ pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) 
         let current = base.ok_or_else(|| target.not_found())?;
         let old = object::of_stored(&current, shape)?;
         check_preconditions(resource, name, &old, options)?;
+        if let Some(chain) = Chain::of_delete(api, target, options) {
+            chain.remove(&old, &mut Vec::new()).await?;
+        }
         let deletion = resources::prepare_delete(shape, &old, &options.request(), &target.context())
             .map_err(|refusal| commit::refused(resource, name, refusal))?;
         if options.dry_run {

@@ -8,7 +8,7 @@ use crate::api::request::{Query, RequestInfo};
 use crate::api::status::{Cause, Status};
 use crate::resources::{DeleteRequest, Propagation};
 use crate::schema::{self, FieldValidation, Schema, Syntax};
-use crate::tree::Value;
+use crate::tree::{Value, json};
 
 /// Options that hold.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +54,34 @@ impl DeleteOptions {
     /// 422 when they have no valid values.
     pub(super) fn of_value(value: &Value) -> Result<Self, Status> {
         Sent::of_value(value).checked()
+    }
+
+    /// The options as an object, as admission is told of them.
+    pub(super) fn to_value(&self) -> Value {
+        let mut value = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        if let Some(grace_s) = self.grace_seconds {
+            value["gracePeriodSeconds"] = grace_s.into();
+        }
+        if let Some(orphan) = self.orphan {
+            value["orphanDependents"] = orphan.into();
+        }
+        if let Some(propagation) = self.propagation {
+            value["propagationPolicy"] = match propagation {
+                Propagation::Orphan => "Orphan",
+                Propagation::Background => "Background",
+                Propagation::Foreground => "Foreground",
+            }
+            .into();
+        }
+        for (field, text) in [("uid", &self.uid), ("resourceVersion", &self.revision)] {
+            if let Some(text) = text {
+                value["preconditions"][field] = text.as_str().into();
+            }
+        }
+        if self.dry_run {
+            value["dryRun"] = json!(["All"]);
+        }
+        value
     }
 
     /// What decides about the object.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::admission::Chain;
 use super::delete;
 use super::delete_options::{DeleteOptions, IGNORES_READ_ERRORS};
 use super::manager::Manager;
@@ -42,6 +43,8 @@ pub(super) async fn evict(
             "name in URL does not match name in Eviction object",
         ));
     }
+    let chain = Chain::of_create(api, info, name, options.dry_run);
+    chain.admit(&mut decoded.value, &mut decoded.warnings).await?;
     let deletion = asked(name, options, &decoded.value["deleteOptions"])?;
     evict_pod(api, info, &deletion).await?;
     Ok(reply::with_warnings(reply::created(), &decoded.warnings))
@@ -135,8 +138,10 @@ async fn evict_guarded(api: &Api, info: &RequestInfo, asked: &DeleteOptions, pod
 
 /// Notes in the Pod's conditions why it goes, and deletes it.
 async fn delete_with_note(api: &Api, info: &RequestInfo, mut deletion: DeleteOptions) -> Result<(), Status> {
+    // It was the eviction that was asked for; the deletion is the server's.
     let pod = Target {
         subresource: None,
+        asker: None,
         ..Target::of(info)
     };
     if !deletion.dry_run {
@@ -151,11 +156,10 @@ async fn delete_with_note(api: &Api, info: &RequestInfo, mut deletion: DeleteOpt
                 warnings: Vec::new(),
             })
         };
-        // The server's own words in the status are nobody's fields, and no policy judges them as the user's.
+        // The server's own words in the status are nobody's fields.
         let status = Target {
             subresource: Some("status"),
             manager: None,
-            user: None,
             ..pod.clone()
         };
         let (changed, _) = update::change(api, &status, false, edit).await?;
@@ -220,7 +224,7 @@ async fn take(api: &Api, info: &RequestInfo, budget: String, dry_run: bool) -> R
         name: budget,
         manager: Some(Manager::named("kube-apiserver", resource.into(), "status")),
         own: false,
-        user: None,
+        asker: None,
     };
     let edit = |old: &Value| {
         Ok(Edited {

@@ -6,7 +6,7 @@
 //! | `create`, `update`, `apply`, `delete`, `collection` | the verbs |
 //! | `scale`, `binding`, `eviction`, `token`, `reviews` | paths whose body is not the object itself |
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
-//! | `policies` | what policies say |
+//! | `admission` | who is asked before anything changes, and in which order |
 //! | `custom` | objects of custom resources |
 //! | `preconditions` | which object, at which revision, a write demands |
 //! | `clearing`, `remains`, `own_status`, `definitions`, `finalizing` | what the server does by itself |
@@ -14,6 +14,7 @@
 //! | `commit` | handing over to the store |
 //! | `reply` | the answer |
 
+mod admission;
 mod apply;
 mod binding;
 mod classes;
@@ -35,7 +36,6 @@ mod options;
 mod own_status;
 mod payload;
 mod pods;
-mod policies;
 mod preconditions;
 mod remains;
 mod reply;
@@ -61,6 +61,7 @@ use options::WriteOptions;
 use payload::PatchType;
 
 pub(super) use super::read::quoted;
+pub(super) use admission::connect;
 pub(super) use classes::all;
 pub(super) use clearing::run as clear_namespaces;
 pub use client::{Client, Delete};
@@ -93,9 +94,9 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
     let options = WriteOptions::read(&info.query, "CreateOptions", false)?;
     match (&*info.resource.plural, sub(info)) {
         ("bindings", "") | ("pods", "binding") => binding::bind(api, info, &options, syntax, &body).await,
-        ("serviceaccounts", "token") => token::request(api, info, &options, syntax, &body),
+        ("serviceaccounts", "token") => token::request(api, info, &options, syntax, &body).await,
         ("pods", "eviction") => eviction::evict(api, info, &options, syntax, &body).await,
-        _ if reviews::is_review(&info.resource) => reviews::answer(api, info, syntax, &body),
+        _ if reviews::is_review(&info.resource) => reviews::answer(api, info, &options, syntax, &body).await,
         (_, "") => create::create(api, info, &options, syntax, &body).await,
         _ => Err(not_yet(info)),
     }

@@ -6,7 +6,9 @@ use crate::tree::{Value, json};
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::{commit, create};
+use super::admission::Chain;
+use super::options::WriteOptions;
+use super::{commit, create, object};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -22,7 +24,13 @@ pub(super) fn is_review(resource: &Resource) -> bool {
 }
 
 /// Answers the question in `body`.
-pub(super) fn answer(api: &Api, info: &RequestInfo, syntax: Syntax, body: &Bytes) -> Result<Response, Status> {
+pub(super) async fn answer(
+    api: &Api,
+    info: &RequestInfo,
+    options: &WriteOptions,
+    syntax: Syntax,
+    body: &Bytes,
+) -> Result<Response, Status> {
     let mut review = create::decode(info, syntax, body, FieldValidation::Ignore)?.value;
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
@@ -30,6 +38,9 @@ pub(super) fn answer(api: &Api, info: &RequestInfo, syntax: Syntax, body: &Bytes
     if let (Some(namespace), true) = (&info.namespace, review["metadata"]["namespace"].is_null()) {
         review["metadata"]["namespace"] = namespace.as_str().into();
     }
+    let name = object::meta(&review, "name").to_owned();
+    let chain = Chain::of_create(api, info, &name, options.dry_run);
+    chain.admit(&mut review, &mut Vec::new()).await?;
     check_review(&info.resource, &review).map_err(|refusal| match refusal {
         // A question is of no kind when it is refused.
         Refusal::Invalid(mut errors) => {

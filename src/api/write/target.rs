@@ -2,13 +2,42 @@
 
 use std::sync::Arc;
 
-use crate::api::request::RequestInfo;
+use crate::api::request::{Query, RequestInfo, Verb};
 use crate::api::status::Status;
 use crate::auth::User;
 use crate::resources::{Context, ResourceRef};
 
 use super::manager::Manager;
 use super::object;
+
+/// Who asks for a change, as admission is told of it.
+#[derive(Debug, Clone)]
+pub(super) struct Asker {
+    pub user: Arc<User>,
+    /// The query, for the options in it.
+    pub query: Query,
+    /// Whether a whole collection is deleted: then no single object was named.
+    pub collection: bool,
+}
+
+impl Asker {
+    pub(super) fn of(info: &RequestInfo) -> Self {
+        Self {
+            user: info.user.clone(),
+            query: info.query.clone(),
+            collection: info.verb == Verb::DeleteCollection,
+        }
+    }
+
+    /// A part of this program.
+    pub(super) fn own(user: Arc<User>) -> Self {
+        Self {
+            user,
+            query: Query::new(""),
+            collection: false,
+        }
+    }
+}
 
 /// An object by its place, with the subresource that is written, if any.
 #[derive(Debug, Clone)]
@@ -21,8 +50,8 @@ pub(super) struct Target {
     pub manager: Option<Manager>,
     /// The change is the server's own (a binding): it is written as it is, without what strategies do to clients' changes.
     pub own: bool,
-    /// Who asks; the server itself is judged by no policy.
-    pub user: Option<Arc<User>>,
+    /// Who asks; the server itself asks nobody whether it may.
+    pub asker: Option<Asker>,
 }
 
 impl Target {
@@ -35,7 +64,7 @@ impl Target {
             name: info.name.clone().unwrap_or_default(),
             manager: Some(Manager::of(info)),
             own: false,
-            user: Some(info.user.clone()),
+            asker: Some(Asker::of(info)),
         }
     }
 
@@ -52,7 +81,7 @@ impl Target {
             name: name.to_owned(),
             manager: None,
             own: false,
-            user: None,
+            asker: None,
         }
     }
 

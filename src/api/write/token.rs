@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use super::admission::Chain;
 use super::options::WriteOptions;
 use super::{create, namespaces, object};
 use crate::api::Api;
@@ -20,7 +21,7 @@ const LIFE_S_MIN: i64 = 10 * 60;
 const LIFE_S_MAX: i64 = 1 << 32;
 
 /// Answers the TokenRequest in `body`.
-pub(super) fn request(
+pub(super) async fn request(
     api: &Api,
     info: &RequestInfo,
     options: &WriteOptions,
@@ -46,6 +47,8 @@ pub(super) fn request(
             format!("the UID in the token request ({asked}) does not match the UID of the service account ({present})");
         return Err(Status::conflict("authentication.k8s.io", "TokenRequest", account, &why));
     }
+    let chain = Chain::of_create(api, info, account, options.dry_run);
+    chain.admit(&mut request, &mut Vec::new()).await?;
     let life_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(LIFE_S);
     for (is_wrong, text) in [
         (life_s < LIFE_S_MIN, "may not specify a duration less than 10 minutes"),

@@ -7,10 +7,10 @@ use crate::tree::Value;
 use bytes::Bytes;
 use http::StatusCode;
 
+use super::admission::Chain;
 use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
-use super::policies::{self, Judged};
 use super::preconditions::{check_uid, check_versioned};
 use super::target::Target;
 use super::{classes, create, custom, object, reply};
@@ -193,6 +193,7 @@ pub(super) async fn change(
     let resource = &target.resource;
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
     let key = target.key();
+    let chain = Chain::of_update(api, target, dry_run);
     let mut base = api
         .reader
         .store
@@ -220,26 +221,26 @@ pub(super) async fn change(
         resources::custom::store(resource, &mut new);
         if !target.own {
             classes::check_only_default(&api.reader.store.view(), shape, &new)?;
-            let told =
-                resources::prepare_update_with(shape, target.subresource, &old, &mut new, &target.context(), |new| {
-                    if let Some(manager) = &target.manager {
-                        manager.note(Some(&old), new);
-                    }
-                })
+            let (context, sub) = (target.context(), target.subresource);
+            let begin = |new: &mut Value| {
+                resources::begin_update(shape, sub, &old, new, &context)
+                    .map_err(|refusal| commit::refused(resource, &target.name, refusal))
+            };
+            let mut begun = begin(&mut new)?;
+            if let Some(manager) = &target.manager {
+                manager.note(Some(&old), &mut new);
+            }
+            if let Some(chain) = chain
+                && chain.mutate(&mut new, Some(&old), &mut warnings).await?
+            {
+                begun = begin(&mut new)?;
+            }
+            let told = resources::finish_update(&begun, shape, sub, &old, &mut new, &context)
                 .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
             warnings.extend(told);
         }
-        if let Some(user) = &target.user {
-            let judged = Judged {
-                resource,
-                subresource: target.subresource.unwrap_or(""),
-                namespace: target.namespace.as_deref(),
-                name: &target.name,
-                user,
-                dry_run,
-            };
-            let view = api.reader.store.view();
-            warnings.extend(policies::judge(api, &view, &judged, Some(&new), Some(&old))?);
+        if let Some(chain) = chain {
+            chain.validate(Some(&new), Some(&old), &mut warnings).await?;
         }
         api.services
             .allocate(shape, &mut new, Some(&old), dry_run)
