@@ -8,6 +8,7 @@
 mod accounts;
 mod claim;
 mod deployment;
+mod endpoints;
 mod event;
 mod failure;
 mod garbage;
@@ -20,6 +21,7 @@ mod selector;
 
 use accounts::{DefaultAccounts, Publisher};
 use deployment::Deployments;
+use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
 use replicas::Replicas;
 use runtime::Controller;
@@ -43,6 +45,9 @@ impl Controllers {
         };
         start.task("generic-garbage-collector", garbage::run);
         start.controller("deployment-controller", Deployments::new);
+        start.controller("endpoint-controller", ClassicEndpoints::new);
+        start.controller("endpointslice-controller", |client, _| Slices::new(client));
+        start.controller("endpointslicemirroring-controller", Mirror::new);
         start.controller("replicaset-controller", |client, events| {
             Replicas::new(client, events, &replicas::REPLICA_SETS)
         });

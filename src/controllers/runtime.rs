@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::failure::{Failure, guarded};
 use super::queue::{Done, Queue};
 use crate::api::Client;
-use crate::store::{Damaged, Event, EventKind, Object, Range, Selection, View};
+use crate::store::{Event, EventKind, Object, Range, Selection, View};
 
 /// Keys that one controller looks at side by side.
 const WORKERS: usize = 4;
@@ -35,6 +35,14 @@ pub(super) trait Controller: Send + Sync + 'static {
     /// # Errors
     /// When what is stored cannot be read.
     fn concerned(&self, change: &Change<'_>, view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure>;
+
+    /// Keys that want a look at the start though no object has them: what objects that went meanwhile left behind.
+    ///
+    /// # Errors
+    /// When what is stored cannot be read.
+    fn left_over(&self, _view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
+        Ok(Vec::new())
+    }
 
     /// Looks at the object with this key, which may be gone, and does what has to be done.
     ///
@@ -101,7 +109,7 @@ async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Que
     let store = client.store().clone();
     let is_own = storage == controller.resource();
     let ask_for_all = async || {
-        while let Err(error) = ask_for_all(&store.view(), controller.resource(), &queue) {
+        while let Err(error) = ask_for_all(&store.view(), &*controller, &queue) {
             tracing::warn!(resource = controller.resource(), %error, "objects cannot be listed");
             tokio::time::sleep(AGAIN).await;
         }
@@ -137,11 +145,12 @@ async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Que
     }
 }
 
-/// Asks for a look at every object of a resource.
-fn ask_for_all(view: &Arc<View>, storage: &str, queue: &Queue<Arc<str>>) -> Result<(), Damaged> {
-    let mut listing = view.list(storage, Range::default(), &Selection::all());
+/// Asks for a look at every object of a controller's resource, and at what others left behind.
+fn ask_for_all(view: &Arc<View>, controller: &impl Controller, queue: &Queue<Arc<str>>) -> Result<(), Failure> {
+    let mut listing = view.list(controller.resource(), Range::default(), &Selection::all());
     while let Some(run) = listing.next(RUN_MAX)? {
         run.objects().for_each(|object| queue.add(object.key().into()));
     }
+    controller.left_over(view)?.into_iter().for_each(|key| queue.add(key));
     Ok(())
 }
