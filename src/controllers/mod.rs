@@ -7,12 +7,16 @@
 
 mod accounts;
 mod claim;
+mod condition;
 mod deployment;
+mod disruption;
 mod endpoints;
 mod event;
 mod failure;
 mod garbage;
+mod kinds;
 mod metadata;
+mod percent;
 mod pod;
 mod queue;
 mod replicas;
@@ -21,6 +25,7 @@ mod selector;
 
 use accounts::{DefaultAccounts, Publisher};
 use deployment::Deployments;
+use disruption::Budgets;
 use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
 use replicas::Replicas;
@@ -45,6 +50,7 @@ impl Controllers {
         };
         start.task("generic-garbage-collector", garbage::run);
         start.controller("deployment-controller", Deployments::new);
+        start.controller("disruption-controller", Budgets::new);
         start.controller("endpoint-controller", ClassicEndpoints::new);
         start.controller("endpointslice-controller", |client, _| Slices::new(client));
         start.controller("endpointslicemirroring-controller", Mirror::new);

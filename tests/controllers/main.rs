@@ -5,6 +5,7 @@ mod accounts;
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
 mod deployment;
+mod disruption;
 mod endpoints;
 mod garbage;
 mod replicas;

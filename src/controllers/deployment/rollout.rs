@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::revisions::{DESIRED, MAX, REVISION, annotation, hand_on, is_of, new_set, number};
-use super::sizes::{Goal, Set, resolve};
+use super::sizes::{Goal, Set};
 use super::status::{PROGRESSING, Progress, TOO_LATE, has_deadline, is_complete, set_condition};
 use super::{DEPLOYMENTS, Deployments, PODS};
 use crate::api::Delete;
@@ -13,6 +13,7 @@ use crate::controllers::claim::{Claimant, gone_is_fine};
 use crate::controllers::event::Level;
 use crate::controllers::failure::Failure;
 use crate::controllers::metadata::is_same;
+use crate::controllers::percent::resolve;
 use crate::controllers::pod;
 use crate::controllers::queue::Done;
 use crate::resources::condition;

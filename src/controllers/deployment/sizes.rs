@@ -126,23 +126,11 @@ impl Goal {
     }
 }
 
-/// A number or a percentage of `total`; percentages are rounded up or down. Not valid: 0.
-pub(super) fn resolve(text_or_number: &crate::tree::Value, total: i64, up: bool) -> i64 {
-    if let Some(number) = text_or_number.as_i64() {
-        return number;
-    }
-    let percent = text_or_number
-        .as_str()
-        .and_then(|text| text.strip_suffix('%')?.parse::<i64>().ok());
-    percent.map_or(0, |percent| (percent * total + if up { 99 } else { 0 }) / 100)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tree::json;
 
     fn set(replicas: i64, available: i64) -> Set {
         Set {
@@ -152,13 +140,6 @@ mod tests {
             created_s: replicas,
             name: format!("s{replicas}-{available}"),
         }
-    }
-
-    #[test]
-    fn percentages_are_rounded_as_asked() {
-        assert_eq!(resolve(&json!("25%"), 10, true), 3);
-        assert_eq!(resolve(&json!("25%"), 10, false), 2);
-        assert_eq!((resolve(&json!(4), 10, true), resolve(&json!("x"), 10, true)), (4, 0));
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::follow::GATHERED;
-use super::relations::{Dependents, FOREGROUND, Finalizers as _, ORPHAN, Standing, standing, stored};
+use super::relations::{Dependents, FOREGROUND, Finalizers as _, ORPHAN, Standing, standing};
 use super::{Collector, Place, lock};
 use crate::api::Delete;
 use crate::api::status::Status;
 use crate::controllers::failure::Failure;
+use crate::controllers::kinds::stored;
 use crate::controllers::metadata::{Metadata, is_deleting};
 use crate::controllers::queue::Done;
 use crate::resources::{Propagation, ResourceRef};

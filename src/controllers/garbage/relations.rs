@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::Place;
 use crate::api::Client;
 use crate::controllers::failure::Failure;
+use crate::controllers::kinds::resource_of;
 use crate::controllers::metadata::{Metadata, Owner, is_deleting};
-use crate::resources::{self, Propagation, ResourceRef};
+use crate::resources::Propagation;
 use crate::store::{Listing, Object, Range, Requirement, Selection, View};
 
 /// The finalizer of an object whose dependents go first.
@@ -68,8 +69,7 @@ impl Finalizers for Metadata {
 
 /// Where the owner of an object with this key is.
 pub(super) fn standing(client: &Client, view: &View, key: &str, owner: &Owner) -> Result<Standing, Failure> {
-    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-    let resource = resource_of(client, group, version, &owner.kind).ok_or_else(|| Failure::UnknownKind {
+    let resource = resource_of(client, &owner.api_version, &owner.kind).ok_or_else(|| Failure::UnknownKind {
         api_version: owner.api_version.clone(),
         kind: owner.kind.clone(),
     })?;
@@ -87,31 +87,6 @@ pub(super) fn standing(client: &Client, view: &View, key: &str, owner: &Owner) -
         return Ok(Standing::Waiting);
     }
     Ok(Standing::Present)
-}
-
-/// The stored resource of a kind.
-fn resource_of(client: &Client, group: &str, version: &str, kind: &str) -> Option<ResourceRef> {
-    let is_it = |resource: &ResourceRef| resource.kind == kind && !resource.storage.is_empty();
-    let built_in = resources::all()
-        .iter()
-        .filter(|resource| resource.group == group && resource.version == version)
-        .map(ResourceRef::from);
-    built_in.into_iter().find(is_it).or_else(|| {
-        let served = client.custom().served();
-        served
-            .version(group, version)?
-            .values()
-            .find(|found| is_it(found))
-            .cloned()
-    })
-}
-
-/// The stored shape of a resource by its name in the store.
-pub(super) fn stored(client: &Client, storage: &str) -> Option<ResourceRef> {
-    match resources::stored(storage) {
-        Some(resource) => Some(resource.into()),
-        None => client.custom().served().stored(storage).cloned(),
-    }
 }
 
 /// The dependents of one object, in one view. They are found by postings: walking them costs what there is of them.
