@@ -9,7 +9,7 @@ use super::path::{self, Route};
 use super::peer::Peer;
 use super::read::{Compress, Notice, Position, Reader, field_selector, label_selector};
 use super::{Api, Stopper, bootstrap};
-use crate::auth::{Tokens, User};
+use crate::auth::{Authenticator, AuthenticatorConfig, User};
 use crate::resources::custom::Registry;
 use crate::resources::{Resource, ResourceRef};
 use crate::store::{Requirement, Store};
@@ -43,7 +43,7 @@ impl Served {
         };
         let api = Arc::new(Api::new(
             reader,
-            Tokens::default(),
+            Authenticator::new(AuthenticatorConfig::default()),
             limits.clone(),
             None,
             Arc::default(),

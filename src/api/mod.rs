@@ -5,6 +5,7 @@ use std::sync::Arc;
 mod aggregation;
 #[doc(hidden)]
 pub mod attack;
+mod authenticate;
 pub(crate) mod backup;
 pub mod body;
 mod bootstrap;
@@ -38,7 +39,7 @@ mod yaml_text;
 pub use stopping::{Stopper, Stopping};
 pub use write::{Client, Delete};
 
-use crate::auth::{Tokens, User};
+use crate::auth::Authenticator;
 use crate::resources::custom::Registry;
 use connection::Limits;
 
@@ -48,7 +49,7 @@ pub struct Api {
     /// What reads work with, the store first of all.
     pub reader: read::Reader,
     limits: Limits,
-    tokens: Tokens,
+    authenticator: Authenticator,
     /// The custom resources that are served.
     custom: Arc<Registry>,
     discovery: discovery::Discovery,
@@ -56,7 +57,6 @@ pub struct Api {
     services: write::Services,
     /// Policies that judge writes.
     policies: crate::admission::Policies,
-    anonymous: Arc<User>,
     metrics: metrics::Metrics,
     fairness: Arc<fairness::Fairness>,
     /// What other API servers serve.
@@ -72,7 +72,7 @@ impl Api {
     /// When a stored Service cannot be read.
     fn new(
         reader: read::Reader,
-        tokens: Tokens,
+        authenticator: Authenticator,
         limits: Limits,
         backends: Option<proxy::Backends>,
         custom: Arc<Registry>,
@@ -84,10 +84,9 @@ impl Api {
             policies: crate::admission::Policies::default(),
             services: write::Services::open(&reader.store)?,
             fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),
-            anonymous: Arc::new(User::anonymous()),
             reader,
             limits,
-            tokens,
+            authenticator,
             metrics,
             aggregation: aggregation::Aggregation::default(),
             backends,

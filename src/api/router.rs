@@ -17,7 +17,7 @@ use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
 use super::{
-    Api, aggregation, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write, yaml,
+    Api, aggregation, authenticate, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write, yaml,
 };
 use crate::auth::User;
 use crate::resources::Resource;
@@ -40,10 +40,10 @@ pub(super) async fn answer(
 
 async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming>) -> Result<Response, Status> {
     let (head, body) = request.into_parts();
-    let user = match authenticate(api, peer, &head.headers) {
+    let user = match authenticate::caller(api, peer, &head.headers) {
         Ok(user) => user,
         // Saying no takes time, too.
-        Err(status) => return Gated::new(&api.fairness, Entrant::other(&api.anonymous), ready(Err(status))).await,
+        Err(status) => return Gated::new(&api.fairness, Entrant::other(api.authenticator.anonymous()), ready(Err(status))).await,
     };
     if let Some(remote) = api.aggregation.find(head.uri.path())
         && !user.is_anonymous()
@@ -151,24 +151,6 @@ pub(super) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
 
 fn text<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// Client certificate first, then bearer token, else anonymous; a credential that is not believed is a 401 unless
-/// another one is.
-fn authenticate(api: &Api, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Status> {
-    if let Some(Ok(user)) = &peer.certificate {
-        return Ok(user.clone());
-    }
-    let bearer = text(headers, &header::AUTHORIZATION).and_then(|value| {
-        let (scheme, token) = value.trim().split_once(' ')?;
-        let token = token.trim();
-        (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-    });
-    match bearer {
-        Some(token) => api.tokens.user(token).ok_or_else(Status::unauthorized),
-        None if peer.certificate.is_some() => Err(Status::unauthorized()),
-        None => Ok(api.anonymous.clone()),
-    }
 }
 
 /// What callers without credentials may read (upstream's `system:public-info-viewer`).

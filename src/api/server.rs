@@ -15,7 +15,7 @@ use super::metrics;
 use super::proxy::Backends;
 use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, aggregation, bootstrap, write};
-use crate::auth::{ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
+use crate::auth::{Authenticator, AuthenticatorConfig, ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
 use crate::resources::KindArchiver;
 use crate::resources::custom::Registry;
 use crate::store::disk::RealDisk;
@@ -163,6 +163,7 @@ impl Server {
             reason,
         })?;
 
+        let authenticator = Authenticator::new(AuthenticatorConfig { tokens });
         let (stopper, stopping) = Stopper::new();
         let reader = Reader {
             store: store.clone(),
@@ -171,7 +172,8 @@ impl Server {
             compress,
             notice: Notice::default(),
         };
-        let api = Api::new(reader, tokens, limits.clone(), Some(backends), custom).map_err(StartError::Bootstrap)?;
+        let api = Api::new(reader, authenticator, limits.clone(), Some(backends), custom)
+            .map_err(StartError::Bootstrap)?;
         let api = Arc::new(api);
         // What custom resources there are is known before anybody can ask.
         let definitions = write::Definitions::open(&api).map_err(|status| StartError::Bootstrap(status.message))?;
@@ -225,16 +227,9 @@ impl Server {
 
     /// A client within the process that writes as `user`, which `manager` is noted for.
     pub fn client(&self, user: &str, manager: &'static str) -> Client {
-        let groups = match user
-            .strip_prefix("system:serviceaccount:")
-            .and_then(|of| of.split_once(':'))
-        {
-            Some((namespace, _)) => vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-            ],
-            None => Vec::new(),
-        };
+        let groups = User::service_account_of(user)
+            .map(|(namespace, _)| User::service_account_groups(namespace))
+            .unwrap_or_default();
         Client::new(self.api.clone(), User::authenticated(user, "", groups), manager)
     }
 

@@ -1,12 +1,14 @@
 //! Who is calling: client certificates and static tokens.
 
+mod authenticator;
 mod certificates;
 mod pki;
 mod tokens;
 mod user;
 
+pub use authenticator::{Authenticator, AuthenticatorConfig, Certified, Unauthenticated};
 pub use certificates::ClientCertificates;
 pub(crate) use pki::FRONT_PROXY_NAME;
 pub use pki::{Identity, Pki, PkiError};
 pub use tokens::{TokenFileError, Tokens};
-pub use user::User;
+pub use user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};

@@ -1,5 +1,16 @@
 //! The identity behind a request.
 
+use std::collections::BTreeMap;
+
+/// The group of everybody whose credentials were checked.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// The group of everybody without credentials.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The user without credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// What names of service accounts begin with: `system:serviceaccount:NAMESPACE:NAME`.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
 /// Who a request comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct User {
@@ -9,33 +20,55 @@ pub struct User {
     pub uid: String,
     /// Groups, `system:authenticated` included.
     pub groups: Vec<String>,
+    /// What else is known of the caller: lower-case keys, e.g. `authentication.kubernetes.io/pod-name`.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
     /// A caller without credentials.
     pub fn anonymous() -> Self {
         Self {
-            name: "system:anonymous".into(),
-            uid: String::new(),
-            groups: vec!["system:unauthenticated".into()],
+            name: ANONYMOUS.into(),
+            groups: vec![UNAUTHENTICATED.into()],
+            ..Self::default()
         }
     }
 
     /// A caller whose credentials were checked; adds the group of all such callers.
     pub fn authenticated(name: impl Into<String>, uid: impl Into<String>, mut groups: Vec<String>) -> Self {
-        let all = "system:authenticated";
-        if !groups.iter().any(|group| group == all) {
-            groups.push(all.into());
+        if !groups.iter().any(|group| group == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.into());
         }
         Self {
             name: name.into(),
             uid: uid.into(),
             groups,
+            ..Self::default()
         }
+    }
+
+    /// A service account, with the groups that it is in for being one.
+    pub fn service_account(namespace: &str, name: &str, uid: impl Into<String>) -> Self {
+        let groups = Self::service_account_groups(namespace);
+        Self::authenticated(format!("{SERVICE_ACCOUNT}{namespace}:{name}"), uid, groups)
+    }
+
+    /// The groups of service accounts of a namespace.
+    pub fn service_account_groups(namespace: &str) -> Vec<String> {
+        vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+        ]
+    }
+
+    /// Namespace and name of the service account that a user's name stands for.
+    pub fn service_account_of(name: &str) -> Option<(&str, &str)> {
+        let (namespace, name) = name.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
     }
 
     /// Whether credentials were shown.
     pub fn is_anonymous(&self) -> bool {
-        self.groups.iter().any(|group| group == "system:unauthenticated")
+        self.groups.iter().any(|group| group == UNAUTHENTICATED)
     }
 }

@@ -60,8 +60,8 @@ impl Backend {
         let location = self.at(path, "");
         let user = User {
             name: "system:kube-aggregator".into(),
-            uid: String::new(),
             groups: vec!["system:masters".into()],
+            ..User::default()
         };
         let mut request = http::Request::get(path)
             .header(header::HOST, &self.tls.name)

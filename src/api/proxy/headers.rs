@@ -22,6 +22,23 @@ const HOP_BY_HOP: [&str; 9] = [
 /// A token that a browser shows in place of `Authorization`, as a WebSocket protocol.
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
+/// All that is no token of RFC 9110, and the percent sign itself.
+const NOT_IN_NAMES: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Removes what belongs to a connection, `Connection` and what that names included.
@@ -115,6 +132,14 @@ pub(super) fn set_identity(headers: &mut HeaderMap, user: &User) -> Option<()> {
     for group in &user.groups {
         headers.append(HeaderName::from_static("x-remote-group"), value(group)?);
     }
+    for (key, values) in &user.extra {
+        // Keys may hold what no header's name may: those bytes are percent-encoded, as client-go does.
+        let key = percent_encoding::utf8_percent_encode(key, NOT_IN_NAMES);
+        let name = HeaderName::from_bytes(format!("x-remote-extra-{key}").as_bytes()).ok()?;
+        for text in values {
+            headers.append(name.clone(), value(text)?);
+        }
+    }
     Some(())
 }
 
@@ -177,6 +202,10 @@ mod tests {
             (&all["x-remote-user"], &all["x-remote-uid"]),
             (&HeaderValue::from_static("alice"), &HeaderValue::from_static("uid-1"))
         );
+        user.extra.insert("example.com/a%b".into(), vec!["1".into(), "2".into()]);
+        set_identity(&mut all, &user).unwrap();
+        let told: Vec<_> = all.get_all("x-remote-extra-example.com%2fa%25b").iter().collect();
+        assert_eq!(told, ["1", "2"]);
         user.groups[0] = "a\r\nX-Remote-Group: system:masters".into();
         assert!(set_identity(&mut HeaderMap::new(), &user).is_none());
     }

@@ -53,7 +53,7 @@ pub(super) async fn answer(
         "SelfSubjectReview" => json!({"userInfo": user_info(&info.user)}),
         "TokenReview" => match review["spec"]["token"]
             .as_str()
-            .and_then(|token| api.tokens.user(token))
+            .and_then(|token| api.authenticator.user_of_token(token))
         {
             Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
             None => json!({"user": {}, "error": "invalid bearer token"}),
@@ -76,6 +76,9 @@ fn user_info(user: &User) -> Value {
     let mut told = json!({"username": user.name, "groups": user.groups});
     if !user.uid.is_empty() {
         told["uid"] = user.uid.as_str().into();
+    }
+    if !user.extra.is_empty() {
+        told["extra"] = json!(user.extra);
     }
     told
 }
