@@ -53,6 +53,8 @@ pub struct Api {
     /// The custom resources that are served.
     custom: Arc<Registry>,
     discovery: discovery::Discovery,
+    /// The OpenAPI document of everything that is served.
+    openapi: openapi::WholeCache,
     /// Addresses and ports of Services.
     services: write::Services,
     /// Policies that judge writes.
@@ -81,6 +83,7 @@ impl Api {
         Ok(Self {
             custom,
             discovery: discovery::Discovery::default(),
+            openapi: openapi::WholeCache::default(),
             policies: crate::admission::Policies::default(),
             services: write::Services::open(&reader.store)?,
             fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),

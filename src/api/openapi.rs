@@ -1,6 +1,10 @@
 //! The OpenAPI documents, as `kubectl` reads them to validate and explain.
 
 mod custom;
+mod downgrade;
+mod pattern;
+
+pub(super) use custom::WholeCache;
 
 use std::sync::Arc;
 
@@ -24,6 +28,7 @@ pub(super) async fn answer(api: &Arc<Api>, route: Route, headers: HeaderMap) -> 
     let api = api.clone();
     let render = move || match route {
         Route::OpenApiV2 => v2(
+            &api,
             headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()),
             &headers,
         ),
@@ -34,21 +39,21 @@ pub(super) async fn answer(api: &Arc<Api>, route: Route, headers: HeaderMap) -> 
 }
 
 /// `/openapi/v2`, as JSON or in the protobuf form that kubectl asks for.
-fn v2(accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
+fn v2(api: &Api, accept: Option<&str>, headers: &HeaderMap) -> Result<Response, Status> {
     // Both spellings of the protobuf type are in use (`v2@v1.0` came first and is not a valid media type).
     let subtypes = [
         "com.github.proto-openapi.spec.v2.v1.0+protobuf",
         "com.github.proto-openapi.spec.v2@v1.0+protobuf",
     ];
     let Some(accept) = accept else {
-        return Ok(document(&openapi::v2_json(), "application/json", headers));
+        return Ok(document(&custom::whole_json(api), "application/json", headers));
     };
     for clause in clauses(accept) {
         if clause.takes("application", "json") {
-            return Ok(document(&openapi::v2_json(), "application/json", headers));
+            return Ok(document(&custom::whole_json(api), "application/json", headers));
         }
         if clause.kind == "application" && subtypes.contains(&clause.sub) {
-            return Ok(document(&openapi::v2_protobuf(), PROTOBUF, headers));
+            return Ok(document(&custom::whole_protobuf(api), PROTOBUF, headers));
         }
     }
     Err(not_acceptable())

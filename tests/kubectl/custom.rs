@@ -61,6 +61,12 @@ fn a_declared_kind_is_served_at_once_and_until_it_is_deleted() {
         &kubectl.ok(&["explain", &format!("widgets.{group}.spec.size")]),
         &["How large it is", "<integer>"],
     );
+    let of_version_2 = [
+        "explain",
+        &format!("widgets.{group}.spec.size"),
+        "--output=plaintext-openapiv2",
+    ];
+    contains(&kubectl.ok(&of_version_2), &["How large it is", "<integer>"]);
 
     let one = widget(&group, "one", 3);
     contains(&kubectl.ok_with(&["apply", "-f", "-"], &one), &["one created"]);

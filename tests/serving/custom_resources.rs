@@ -270,6 +270,13 @@ async fn discovery_and_openapi_follow_the_definitions() {
         document["components"]["schemas"]["com.example.v1.Widget"]["type"],
         "object"
     );
+    let whole = admin.get("/openapi/v2").await.body;
+    assert_eq!(whole["definitions"]["com.example.v1.Widget"]["type"], "object");
+    let created = &whole["paths"]["/apis/example.com/v1/namespaces/{namespace}/widgets"]["post"];
+    assert_eq!(
+        created["parameters"][0]["schema"]["$ref"],
+        "#/definitions/com.example.v1.Widget"
+    );
     let change = json!({"spec": {"versions": [version("v1", true)]}});
     let changed = admin
         .merge(&format!("{DEFINITIONS}/widgets.example.com"), &change)

@@ -1,22 +1,16 @@
-//! The OpenAPI documents of custom resources: one for each group-version, made of the schemas of its definitions.
-//!
-//! What an operation takes and answers is the same for all kinds. It is taken from the document of a built-in kind that has
-//! nothing of its own, Leases, whose names are put right.
+//! Custom resources in OpenAPI: a document of version 3 for each group-version, and their part of that of version 2.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
+use super::downgrade;
+use super::pattern::{META, Pattern, Version};
 use crate::api::Api;
 use crate::resources::Resource;
-use crate::schema::openapi::{self, Document};
+use crate::resources::custom::Served;
+use crate::schema::openapi::{self, Document, Extra};
 
-/// The document that operations are taken from, the path of its collection, and its kind.
-const PATTERN: &str = "apis/coordination.k8s.io/v1";
-const PATTERN_PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases";
-const PATTERN_SCHEMA: &str = "io.k8s.api.coordination.v1.Lease";
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should \
@@ -59,20 +53,16 @@ pub(super) fn document(api: &Api, path: &str) -> Option<Document> {
     let (group, version) = path.strip_prefix("apis/")?.split_once('/')?;
     let served = api.custom.served();
     let resources = served.version(group, version)?;
-    let pattern = pattern();
+    let pattern = Pattern::of(Version::V3);
     let mut paths = Map::new();
     let mut schemas = pattern.schemas.clone();
     for resource in resources.values() {
-        let name = schema_name(group, version, &resource.kind);
-        let list = schema_name(group, version, resource.list_kind().0);
-        let kind = json!([{"group": group, "kind": resource.kind, "version": version}]);
+        let names = Names::of(resource);
         let mut schema = stored_schema(api, resource).unwrap_or_else(|| json!({"type": "object"}));
-        complete(&mut schema, kind);
-        schemas.insert(list.clone(), list_schema(resource, &name));
-        schemas.insert(name.clone(), schema);
-        for (path, item) in pattern.paths(resource, &name, &list) {
-            paths.insert(path, item);
-        }
+        complete(&mut schema, resource);
+        schemas.insert(names.list.clone(), list_schema(resource, &names.schema));
+        schemas.insert(names.schema.clone(), schema);
+        paths.extend(pattern.paths(resource, &names));
     }
     let text = json!({
         "openapi": "3.0.0",
@@ -95,7 +85,7 @@ fn stored_schema(api: &Api, resource: &Resource) -> Option<Value> {
 }
 
 /// Adds what the schema of every object has.
-fn complete(schema: &mut Value, kind: Value) {
+fn complete(schema: &mut Value, resource: &Resource) {
     let has_fields = schema["properties"].is_object();
     if has_fields || schema["x-kubernetes-preserve-unknown-fields"] != true {
         schema["properties"]["apiVersion"] = json!({"type": "string", "description": API_VERSION});
@@ -107,7 +97,8 @@ fn complete(schema: &mut Value, kind: Value) {
             "default": {},
         });
     }
-    schema["x-kubernetes-group-version-kind"] = kind;
+    schema["x-kubernetes-group-version-kind"] =
+        json!([{"group": resource.group, "kind": resource.kind, "version": resource.version}]);
 }
 
 fn list_schema(resource: &Resource, item: &str) -> Value {
@@ -134,194 +125,29 @@ fn list_schema(resource: &Resource, item: &str) -> Value {
     })
 }
 
+/// What the schemas of a resource are called.
+pub(super) struct Names {
+    /// That of its objects.
+    pub(super) schema: String,
+    /// That of its lists.
+    pub(super) list: String,
+}
+
+impl Names {
+    fn of(resource: &Resource) -> Self {
+        let name = |kind: &str| schema_name(&resource.group, &resource.version, kind);
+        Self {
+            schema: name(&resource.kind),
+            list: name(resource.list_kind().0),
+        }
+    }
+}
+
 /// `com.example.v1.Widget` of `example.com/v1`.
 fn schema_name(group: &str, version: &str, kind: &str) -> String {
     let mut parts: Vec<&str> = group.split('.').collect();
     parts.reverse();
     format!("{}.{version}.{kind}", parts.join("."))
-}
-
-/// What all documents have in common.
-struct Pattern {
-    collection: Value,
-    item: Value,
-    /// The collection in all namespaces.
-    everywhere: Value,
-    schemas: Map<String, Value>,
-}
-
-fn pattern() -> &'static Pattern {
-    static PATTERN_OF_ALL: OnceLock<Pattern> = OnceLock::new();
-    PATTERN_OF_ALL.get_or_init(|| {
-        let read = |path: &str| -> Value {
-            let document = openapi::v3(path).map(|document| document.plain()).unwrap_or_default();
-            serde_json::from_slice(&document).unwrap_or_default()
-        };
-        let mut document = read(PATTERN);
-        let mut paths = document["paths"].take();
-        let mut schemas = match document["components"]["schemas"].take() {
-            Value::Object(schemas) => schemas,
-            _ => Map::new(),
-        };
-        schemas.retain(|name, _| !name.starts_with("io.k8s.api.coordination."));
-        let mut scalable = read("apis/apps/v1");
-        for name in ["Scale", "ScaleSpec", "ScaleStatus"] {
-            let name = format!("io.k8s.api.autoscaling.v1.{name}");
-            schemas.insert(name.clone(), scalable["components"]["schemas"][&name].take());
-        }
-        Pattern {
-            collection: paths[PATTERN_PATH].take(),
-            item: paths[format!("{PATTERN_PATH}/{{name}}")].take(),
-            everywhere: paths[PATTERN_PATH.replace("namespaces/{namespace}/", "")].take(),
-            schemas,
-        }
-    })
-}
-
-impl Pattern {
-    /// The paths of a resource.
-    fn paths(&self, resource: &Resource, schema: &str, list: &str) -> Vec<(String, Value)> {
-        let base = format!("/apis/{}/{}", resource.group, resource.version);
-        let renamed = Renamed { resource, schema, list };
-        let mut paths = Vec::new();
-        let scope = if resource.namespaced {
-            let all = renamed.path(&self.everywhere, "", true);
-            paths.push((format!("{base}/{}", resource.plural), all));
-            format!("{base}/namespaces/{{namespace}}/{}", resource.plural)
-        } else {
-            format!("{base}/{}", resource.plural)
-        };
-        paths.push((scope.clone(), renamed.path(&self.collection, "", false)));
-        paths.push((format!("{scope}/{{name}}"), renamed.path(&self.item, "", false)));
-        for subresource in &resource.subresources {
-            let path = format!("{scope}/{{name}}/{}", subresource.name);
-            paths.push((path, renamed.path(&self.item, subresource.name, false)));
-        }
-        paths
-    }
-}
-
-struct Renamed<'a> {
-    resource: &'a Resource,
-    schema: &'a str,
-    list: &'a str,
-}
-
-impl Renamed<'_> {
-    /// One path with its operations; those of a subresource neither create nor delete.
-    fn path(&self, pattern: &Value, subresource: &str, everywhere: bool) -> Value {
-        let mut path = pattern.clone();
-        self.rename(&mut path, subresource);
-        let Some(operations) = path.as_object_mut() else {
-            return path;
-        };
-        if !subresource.is_empty() {
-            operations.retain(|method, _| !matches!(method.as_str(), "delete" | "post"));
-        }
-        if !self.resource.namespaced
-            && let Some(parameters) = operations.get_mut("parameters").and_then(Value::as_array_mut)
-        {
-            parameters.retain(|parameter| parameter["name"] != "namespace");
-        }
-        for (method, operation) in operations.iter_mut().filter(|(method, _)| *method != "parameters") {
-            let action = operation["x-kubernetes-action"].as_str().unwrap_or("").to_owned();
-            operation["operationId"] = self.identifier(&action, method, subresource, everywhere).into();
-            operation["tags"] = json!([self.tag()]);
-            operation["description"] = self.description(&action, subresource).into();
-            operation["x-kubernetes-group-version-kind"] = if subresource == "scale" {
-                json!({"group": "autoscaling", "version": "v1", "kind": "Scale"})
-            } else {
-                json!({"group": self.resource.group, "version": self.resource.version, "kind": self.resource.kind})
-            };
-        }
-        path
-    }
-
-    /// Puts references to schemas right, and leaves out media types that custom resources do not have.
-    fn rename(&self, value: &mut Value, subresource: &str) {
-        match value {
-            Value::Object(fields) => {
-                fields.retain(|name, _| !name.contains("protobuf") && !name.contains("strategic-merge-patch"));
-                for (name, value) in fields.iter_mut() {
-                    match value {
-                        Value::String(text) if name == "$ref" => {
-                            let schema = text.strip_prefix("#/components/schemas/").unwrap_or("");
-                            let own = match schema.strip_prefix(PATTERN_SCHEMA) {
-                                Some("") if subresource == "scale" => SCALE,
-                                Some("") => self.schema,
-                                Some("List") => self.list,
-                                _ => continue,
-                            };
-                            *text = format!("#/components/schemas/{own}");
-                        }
-                        value => self.rename(value, subresource),
-                    }
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.rename(item, subresource)),
-            _ => {}
-        }
-    }
-
-    /// `readExampleComV1NamespacedWidgetStatus`
-    fn identifier(&self, action: &str, method: &str, subresource: &str, everywhere: bool) -> String {
-        let resource = self.resource;
-        let mut id = String::from(match (action, method) {
-            ("get", _) => "read",
-            ("post", _) => "create",
-            ("put", _) => "replace",
-            ("deletecollection", _) => "delete",
-            ("" | "connect", method) => method,
-            (action, _) => action,
-        });
-        id.extend(resource.group.split(['.', '-']).map(capital));
-        id.push_str(&capital(&resource.version));
-        if action == "deletecollection" {
-            id.push_str("Collection");
-        }
-        if resource.namespaced && !everywhere {
-            id.push_str("Namespaced");
-        }
-        id.push_str(&resource.kind);
-        id.push_str(&capital(subresource));
-        if everywhere {
-            id.push_str("ForAllNamespaces");
-        }
-        id
-    }
-
-    /// `exampleCom_v1`
-    fn tag(&self) -> String {
-        let mut parts = self.resource.group.split(['.', '-']);
-        let mut tag = parts.next().unwrap_or("").to_owned();
-        tag.extend(parts.map(capital));
-        format!("{tag}_{}", self.resource.version)
-    }
-
-    fn description(&self, action: &str, subresource: &str) -> String {
-        let kind = &self.resource.kind;
-        let part = if subresource.is_empty() {
-            String::new()
-        } else {
-            format!("{subresource} of ")
-        };
-        match action {
-            "get" => format!("read {part}the specified {kind}"),
-            "put" => format!("replace {part}the specified {kind}"),
-            "patch" => format!("partially update {part}the specified {kind}"),
-            "post" => format!("create a {kind}"),
-            "delete" => format!("delete a {kind}"),
-            "deletecollection" => format!("delete collection of {kind}"),
-            _ => format!("list objects of kind {kind}"),
-        }
-    }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The index of all documents, those of built-in resources among them.
@@ -341,6 +167,72 @@ pub(super) fn whole_index(api: &Arc<Api>) -> bytes::Bytes {
     index.to_string().into()
 }
 
+/// The document of version 2 with the custom resources that are served. It is as large as all built-in ones together, so the last one of
+/// each form is kept, compressed (some 500 KB without custom resources).
+#[derive(Debug, Default)]
+pub(in crate::api) struct WholeCache {
+    json: Mutex<Option<(String, Document)>>,
+    protobuf: Mutex<Option<(String, Document)>>,
+}
+
+/// The document at `/openapi/v2` as JSON.
+pub(super) fn whole_json(api: &Api) -> Document {
+    whole(api, &api.openapi.json, openapi::v2_json, openapi::v2_json_with)
+}
+
+/// The document at `/openapi/v2` as protobuf.
+pub(super) fn whole_protobuf(api: &Api) -> Document {
+    whole(
+        api,
+        &api.openapi.protobuf,
+        openapi::v2_protobuf,
+        openapi::v2_protobuf_with,
+    )
+}
+
+fn whole(
+    api: &Api,
+    cache: &Mutex<Option<(String, Document)>>,
+    built_in: fn() -> Document,
+    with: fn(&str, &Extra) -> Document,
+) -> Document {
+    let served = api.custom.served();
+    let resources = || all(&served);
+    if resources().next().is_none() {
+        return built_in();
+    }
+    let key = fingerprint(resources());
+    // Held while it is made: others who ask wait for it instead of making it too.
+    let mut cached = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, document)) = cached.as_ref().filter(|(known, _)| *known == key) {
+        return document.clone();
+    }
+    let pattern = Pattern::of(Version::V2);
+    let mut extra = Extra::default();
+    for resource in resources() {
+        let names = Names::of(resource);
+        let mut schema = stored_schema(api, resource).unwrap_or_else(|| json!({"type": "object"}));
+        downgrade::structural(&mut schema);
+        complete(&mut schema, resource);
+        for (name, mut schema) in [
+            (names.schema.clone(), schema),
+            (names.list.clone(), list_schema(resource, &names.schema)),
+        ] {
+            downgrade::references(&mut schema);
+            extra.definitions.push((name, schema));
+        }
+        extra.paths.extend(pattern.paths(resource, &names));
+    }
+    let document = with(&key, &extra);
+    *cached = Some((key, document.clone()));
+    document
+}
+
+fn all(served: &Served) -> impl Iterator<Item = &Resource> {
+    let versions = served.groups().flat_map(|(_, versions)| versions);
+    versions.flat_map(|(_, resources)| resources.values().map(|resource| &**resource))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,24 +240,5 @@ mod tests {
     #[test]
     fn names_of_schemas_begin_with_the_group_the_other_way_round() {
         assert_eq!(schema_name("a.example.com", "v1", "Widget"), "com.example.a.v1.Widget");
-        assert_eq!(capital("v1beta1"), "V1beta1");
-    }
-
-    #[test]
-    fn the_pattern_has_what_is_taken_from_it() {
-        let pattern = pattern();
-        for (path, methods) in [
-            (&pattern.collection, &["get", "post", "delete"][..]),
-            (&pattern.item, &["get", "put", "patch", "delete"]),
-            (&pattern.everywhere, &["get"]),
-        ] {
-            for method in methods {
-                assert!(path[method]["x-kubernetes-action"].is_string(), "{method}");
-            }
-        }
-        for name in ["ObjectMeta", "ListMeta", "DeleteOptions", "Status", "Patch"] {
-            assert!(pattern.schemas.contains_key(&format!("{META}.{name}")), "{name}");
-        }
-        assert!(pattern.schemas[SCALE].is_object());
     }
 }

@@ -128,25 +128,46 @@ pub fn v3(path: &str) -> Option<Document> {
     Some(document.clone())
 }
 
+/// What a document of version 2 has besides the built-in resources.
+#[derive(Debug, Default)]
+pub struct Extra {
+    /// Paths with their operations.
+    pub paths: Vec<(String, serde_json::Value)>,
+    /// Schemas by name.
+    pub definitions: Vec<(String, serde_json::Value)>,
+}
+
 /// The document at `/openapi/v2` as JSON. The first call renders it.
 pub fn v2_json() -> Document {
     static DOCUMENT: OnceLock<Document> = OnceLock::new();
-    let render = || {
-        let paths = v2_paths();
-        Document::compress("v2.json", |out| render::v2(paths.iter(), out))
-    };
-    DOCUMENT.get_or_init(render).clone()
+    DOCUMENT.get_or_init(|| v2_json_with("", &Extra::default())).clone()
+}
+
+/// The same with what is in `extra`, which `key` names the content of. Rendered anew at each call (CPU work of a tenth of a second).
+pub fn v2_json_with(key: &str, extra: &Extra) -> Document {
+    let paths = v2_paths();
+    Document::compress(&format!("v2.json{key}"), |out| render::v2(&paths, extra, out))
 }
 
 /// The document at `/openapi/v2` as protobuf (`application/com.github.proto-openapi.spec.v2.v1.0+protobuf`). The first call
 /// renders it.
 pub fn v2_protobuf() -> Document {
     static DOCUMENT: OnceLock<Document> = OnceLock::new();
-    let render = || {
-        let paths = v2_paths();
-        Document::compress("v2.protobuf", |out| out.write_all(&render::v2_protobuf(paths.iter())))
-    };
-    DOCUMENT.get_or_init(render).clone()
+    DOCUMENT.get_or_init(|| v2_protobuf_with("", &Extra::default())).clone()
+}
+
+/// The same with what is in `extra`, as [`v2_json_with`].
+pub fn v2_protobuf_with(key: &str, extra: &Extra) -> Document {
+    let paths = v2_paths();
+    Document::compress(&format!("v2.protobuf{key}"), |out| {
+        out.write_all(&render::v2_protobuf(&paths, extra))
+    })
+}
+
+/// A path of a built-in resource as version 2 has it.
+pub fn v2_path(template: &str) -> Option<serde_json::Value> {
+    let found = v2_paths().into_iter().find(|path| path.template == template)?;
+    Some(render::v2_item(&found))
 }
 
 /// All paths, by path.

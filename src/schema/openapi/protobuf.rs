@@ -141,13 +141,19 @@ fn schema(schema: &Value) -> Message {
     message.text(1, text(schema, "$ref"));
     message.text(2, text(schema, "format"));
     message.text(4, text(schema, "description"));
+    if let Some(default) = schema.get("default") {
+        message.message(5, &any(default));
+    }
     message.texts(19, items(schema, "required"));
     for choice in items(schema, "enum") {
         message.message(20, &any(choice));
     }
     if let Some(element) = schema.get("additionalProperties") {
         let mut item = Message::default();
-        item.message(1, &self::schema(element));
+        match element {
+            Value::Bool(any) => item.flag(2, *any),
+            element => item.message(1, &self::schema(element)),
+        }
         message.message(21, &item);
     }
     if let Some(ty) = schema.get("type").and_then(Value::as_str) {

@@ -1,5 +1,6 @@
 //! Documents of version 2 and 3 as JSON, written piece by piece, so that no whole document stands in memory uncompressed.
 
+use super::Extra;
 use super::operations::{Answer, Operation, Path};
 use super::schemas::{Version, reachable, schema};
 use super::{parameters, protobuf};
@@ -37,15 +38,14 @@ pub(super) fn v3(paths: &[Path], out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Version 2, everything.
-pub(super) fn v2<'p>(paths: impl Iterator<Item = &'p Path> + Clone, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn v2(paths: &[Path], extra: &Extra, out: &mut impl Write) -> io::Result<()> {
     let mut texts = Descriptions::new(BUILT_IN);
     write!(out, "{{\"definitions\":")?;
-    object(
-        out,
-        definitions().map(|item| (item.name(), schema(item, Version::V2, &mut texts))),
-    )?;
+    let own = definitions().map(|item| (item.name(), schema(item, Version::V2, &mut texts)));
+    object(out, own.chain(more(&extra.definitions)))?;
     write!(out, ",\"info\":{},\"paths\":", info())?;
-    object(out, paths.map(|path| (path.template.as_str(), item(path, Version::V2))))?;
+    let own = paths.iter().map(|path| (path.template.as_str(), v2_item(path)));
+    object(out, own.chain(more(&extra.paths)))?;
     write!(
         out,
         ",\"security\":[{{\"BearerToken\":[]}}],\"securityDefinitions\":{},\"swagger\":\"2.0\"}}",
@@ -53,15 +53,30 @@ pub(super) fn v2<'p>(paths: impl Iterator<Item = &'p Path> + Clone, out: &mut im
     )
 }
 
+fn more(entries: &[(String, Value)]) -> impl Iterator<Item = (&str, Value)> {
+    entries.iter().map(|(name, value)| (name.as_str(), value.clone()))
+}
+
+/// One path of version 2.
+pub(super) fn v2_item(path: &Path) -> Value {
+    item(path, Version::V2)
+}
+
 /// Version 2 in the protobuf form that client-go asks for.
-pub(super) fn v2_protobuf<'p>(paths: impl Iterator<Item = &'p Path>) -> Vec<u8> {
+pub(super) fn v2_protobuf(paths: &[Path], extra: &Extra) -> Vec<u8> {
     let mut texts = Descriptions::new(BUILT_IN);
     let mut document = protobuf::Document::new(&info(), &security());
     for path in paths {
-        document.path(&path.template, &item(path, Version::V2));
+        document.path(&path.template, &v2_item(path));
+    }
+    for (path, item) in &extra.paths {
+        document.path(path, item);
     }
     for definition in definitions() {
         document.definition(definition.name(), &schema(definition, Version::V2, &mut texts));
+    }
+    for (name, schema) in &extra.definitions {
+        document.definition(name, schema);
     }
     document.finish()
 }
