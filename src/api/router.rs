@@ -17,7 +17,8 @@ use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
 use super::{
-    Api, aggregation, authenticate, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write, yaml,
+    Api, aggregation, authenticate, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write,
+    yaml,
 };
 use crate::auth::User;
 use crate::resources::Resource;
@@ -43,7 +44,14 @@ async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming
     let user = match authenticate::caller(api, peer, &head.headers) {
         Ok(user) => user,
         // Saying no takes time, too.
-        Err(status) => return Gated::new(&api.fairness, Entrant::other(api.authenticator.anonymous()), ready(Err(status))).await,
+        Err(status) => {
+            return Gated::new(
+                &api.fairness,
+                Entrant::other(api.authenticator.anonymous()),
+                ready(Err(status)),
+            )
+            .await;
+        }
     };
     if let Some(remote) = api.aggregation.find(head.uri.path())
         && !user.is_anonymous()

@@ -15,7 +15,9 @@ use super::metrics;
 use super::proxy::Backends;
 use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, aggregation, bootstrap, write};
-use crate::auth::{Authenticator, AuthenticatorConfig, ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User};
+use crate::auth::{
+    Authenticator, AuthenticatorConfig, ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User,
+};
 use crate::resources::KindArchiver;
 use crate::resources::custom::Registry;
 use crate::store::disk::RealDisk;
@@ -172,8 +174,8 @@ impl Server {
             compress,
             notice: Notice::default(),
         };
-        let api = Api::new(reader, authenticator, limits.clone(), Some(backends), custom)
-            .map_err(StartError::Bootstrap)?;
+        let api =
+            Api::new(reader, authenticator, limits.clone(), Some(backends), custom).map_err(StartError::Bootstrap)?;
         let api = Arc::new(api);
         // What custom resources there are is known before anybody can ask.
         let definitions = write::Definitions::open(&api).map_err(|status| StartError::Bootstrap(status.message))?;

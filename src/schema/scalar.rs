@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use jiff::SignedDuration;
+use jiff::civil::{Date, DateTime};
+
 /// What kube-apiserver says of a quantity that is not one.
 pub(crate) const QUANTITY_FORMAT: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
@@ -98,8 +101,9 @@ pub(crate) fn micro_time(text: &str) -> Result<String, String> {
     Ok(canonical)
 }
 
-/// Reads RFC 3339 step by step, so that the text of an error names the step as Go does.
-fn rfc3339(text: &str, layout: &str, micro: bool) -> Result<jiff::Timestamp, String> {
+/// Reads RFC 3339 step by step, so that the text of an error names the step as Go does. What comes back is UTC. (`jiff`'s own points in
+/// time end a day before the year 9999 does, whose last second is a favourite of those who mean never.)
+fn rfc3339(text: &str, layout: &str, micro: bool) -> Result<DateTime, String> {
     let cannot = |rest: &str, step: &str| {
         format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{step}\"")
     };
@@ -148,10 +152,10 @@ fn rfc3339(text: &str, layout: &str, micro: bool) -> Result<jiff::Timestamp, Str
             return Err(range(what));
         }
     }
-    let date = jiff::civil::Date::new(year, month as i8, day as i8).map_err(|_| range("day"))?;
+    let date = Date::new(year, month as i8, day as i8).map_err(|_| range("day"))?;
     let time = date.at(hour as i8, minute as i8, second as i8, nanoseconds);
-    let offset = jiff::tz::Offset::from_seconds(offset).map_err(|_| range("time zone offset hour"))?;
-    offset.to_timestamp(time).map_err(|_| range("year"))
+    time.checked_sub(SignedDuration::from_secs(offset.into()))
+        .map_err(|_| range("year"))
 }
 
 /// Seconds east of UTC of `Z` or `+07:00`.
@@ -216,6 +220,7 @@ mod tests {
     fn times_are_brought_to_utc_and_errors_name_the_step() {
         assert_eq!(time("2024-03-01T01:30:00+02:00").unwrap(), "2024-02-29T23:30:00Z");
         assert_eq!(time("2024-03-01T01:30:00.999Z").unwrap(), "2024-03-01T01:30:00Z");
+        assert_eq!(time("9999-12-31T23:59:59Z").unwrap(), "9999-12-31T23:59:59Z");
         assert_eq!(
             micro_time("2024-03-01T01:30:00.000123Z").unwrap(),
             "2024-03-01T01:30:00.000123Z"

@@ -202,7 +202,8 @@ mod tests {
             (&all["x-remote-user"], &all["x-remote-uid"]),
             (&HeaderValue::from_static("alice"), &HeaderValue::from_static("uid-1"))
         );
-        user.extra.insert("example.com/a%b".into(), vec!["1".into(), "2".into()]);
+        user.extra
+            .insert("example.com/a%b".into(), vec!["1".into(), "2".into()]);
         set_identity(&mut all, &user).unwrap();
         let told: Vec<_> = all.get_all("x-remote-extra-example.com%2fa%25b").iter().collect();
         assert_eq!(told, ["1", "2"]);

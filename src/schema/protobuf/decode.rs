@@ -4,7 +4,9 @@ use crate::tree::{List, Map, Text, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{MAGIC, ProtobufError};
+use jiff::SignedDuration;
+
+use super::{EPOCH, MAGIC, ProtobufError};
 use crate::schema::shape::{Schema, Shape, Type};
 use crate::schema::walk::json_schema_props;
 use ProtobufError::Malformed;
@@ -347,7 +349,9 @@ fn time(bytes: &[u8], digits: u8) -> Result<Value, ProtobufError> {
         }
         Ok(())
     })?;
-    let time = jiff::Timestamp::new(seconds, nanoseconds).map_err(|_| Malformed("time out of range"))?;
+    let since = SignedDuration::from_secs(seconds).checked_add(SignedDuration::from_nanos(nanoseconds.into()));
+    let time = since.and_then(|since| EPOCH.checked_add(since).ok());
+    let time = time.ok_or(Malformed("time out of range"))?;
     let text = if digits == 0 {
         time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     } else {

@@ -6,6 +6,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use jiff::civil::DateTime;
+
+use super::EPOCH;
 use super::source::{Quoted, Source};
 use super::wire::{begin, close_envelope, double, end, integer, open_envelope, text};
 use crate::schema::plan::Plan;
@@ -320,10 +323,11 @@ impl Encoder<'_, '_> {
     /// `{seconds = 1, nanos = 2}`.
     fn time(&mut self) -> Result<(), EncodeError> {
         let written = self.source.quoted()?.plain();
-        let time: Option<jiff::Timestamp> = written.and_then(|written| written.parse().ok());
-        let time = time.ok_or(EncodeError::Json("no time"))?;
+        // What is stored is UTC.
+        let time: Option<DateTime> = written.and_then(|written| written.strip_suffix('Z')?.parse().ok());
+        let since = time.ok_or(EncodeError::Json("no time"))?.duration_since(EPOCH);
         // Both are of the same sign in jiff; nanoseconds count upwards in protobuf.
-        let (seconds, nanoseconds) = (time.as_second(), i64::from(time.subsec_nanosecond()));
+        let (seconds, nanoseconds) = (since.as_secs(), i64::from(since.subsec_nanos()));
         let borrow = i64::from(nanoseconds < 0);
         integer(1, seconds - borrow, self.out);
         integer(2, nanoseconds + borrow * 1_000_000_000, self.out);

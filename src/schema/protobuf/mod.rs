@@ -25,6 +25,9 @@ pub use encode::{EncodeError, append_message, json_to_protobuf};
 /// What an encoded body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
+/// What seconds are counted from.
+const EPOCH: jiff::civil::DateTime = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
+
 /// Why a body is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {

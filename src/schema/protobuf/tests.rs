@@ -65,6 +65,20 @@ fn lengths_inlined_messages_escapes_and_raw_json_are_written_as_go_reads_them() 
 }
 
 #[test]
+fn times_before_1970_and_at_the_end_of_the_calendar_come_through() {
+    for (created, renewed) in [
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999Z"),
+        ("1969-12-31T23:59:59Z", "1969-12-31T23:59:58.000001Z"),
+        ("0001-01-02T00:00:00Z", "0001-01-02T00:00:00.500000Z"),
+    ] {
+        let object = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"creationTimestamp": created}, "spec": {"renewTime": renewed}});
+        let told = json_to_protobuf(object.to_string().as_bytes()).unwrap();
+        assert_eq!(protobuf_to_json(&told), Ok(object));
+    }
+}
+
+#[test]
 fn what_a_definition_has_for_a_schema_comes_through() {
     let object = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
