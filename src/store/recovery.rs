@@ -40,7 +40,7 @@ use super::map::Map;
 use super::options::{Durability, Options};
 use super::planted::{Planted, is_planted};
 use super::resource_view::ResourceView;
-use super::rotate::{Active, initialize, open_sealed, write_footer};
+use super::rotate::{Active, check_room, footer_of, initialize, open_sealed};
 use super::segment::Segment;
 use super::shelf_set::ShelfSet;
 use super::spare::{Spare, allocate, next_len};
@@ -458,9 +458,6 @@ impl Recovery {
     ) -> Result<Active, OpenError> {
         let disk = &*self.disk;
         let name = files::segment(tail.seed.segment);
-        if let Verdict::Torn { at, until, .. } = tail.scan.verdict {
-            self.keep_cut_bytes(&tail, at, until)?;
-        }
         let is_whole = matches!(tail.scan.verdict, Verdict::Clean) || is_planted(Planted::AppendBehindCut);
         let in_place = is_whole && tail.scan.footer_len.is_none() && !tail.was_sealed;
         if in_place {
@@ -481,13 +478,19 @@ impl Recovery {
             return Ok(active);
         }
         let all = indexes.iter().map(|(name, index)| (name.as_str(), index));
-        let end = tail.scan.end as u32;
         let last_revision = tail
             .scan
             .last_revision
             .max(tail.segment.first_revision().saturating_sub(1));
-        let sealed =
-            write_footer(&*tail.file, &tail.seed, end, last_revision, all).map_err(failed(disk, "seal it", &name))?;
+        let (sealed, footer) = footer_of(&tail.seed, tail.scan.end as u32, last_revision, all);
+        // Before anything is changed.
+        check_room(tail.segment.map(), &sealed)?;
+        if let Verdict::Torn { at, until, .. } = tail.scan.verdict {
+            self.keep_cut_bytes(&tail, at, until)?;
+        }
+        tail.file
+            .write_at(&footer, sealed.end.into())
+            .map_err(failed(disk, "seal it", &name))?;
         tail.file.sync_data().map_err(failed(disk, "sync it", &name))?;
         let opened = open_sealed(tail.segment.map(), &tail.seed, &sealed)?;
         seal_last(next, &mut view.log, &tail.segment, opened, sealed);

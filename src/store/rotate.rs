@@ -132,7 +132,7 @@ pub(super) fn initialize(
 }
 
 /// Writes the footer behind the records of a segment; not synced.
-pub(super) fn write_footer<'a>(
+fn write_footer<'a>(
     file: &dyn DiskFile,
     seed: &Seed,
     end: u32,
@@ -172,17 +172,23 @@ pub(super) fn footer_of<'a>(
     (sealed, footer)
 }
 
+/// Refuses a segment's file that is too short for the footer behind its records.
+pub(super) fn check_room(map: &Map, sealed: &manifest::Sealed) -> Result<(), Damaged> {
+    let wanted = sealed.end as usize + sealed.footer_len as usize;
+    if wanted <= map.capacity() {
+        return Ok(());
+    }
+    Err(Damaged {
+        file: map.file().to_owned(),
+        offset: map.capacity() as u64,
+        reason: format!("the segment is shorter than it was: its records and their footer take {wanted} bytes"),
+    })
+}
+
 /// Publishes a sealed segment's bytes, whatever they are, and opens its footer.
 pub(super) fn open_sealed(map: &Map, seed: &Seed, sealed: &manifest::Sealed) -> Result<Sealed, Damaged> {
     let (end, len) = (sealed.end as usize, sealed.footer_len as usize);
-    let truncated = || Damaged {
-        file: map.file().to_owned(),
-        offset: map.capacity() as u64,
-        reason: format!("the segment is shorter than the manifest says: {} bytes", end + len),
-    };
-    if end + len > map.capacity() {
-        return Err(truncated());
-    }
+    check_room(map, sealed)?;
     map.publish(end + len);
     let footer = Footer::open(map.bytes(), end, len, seed).map_err(|error| Damaged::of(map.file(), &error))?;
     Ok(Sealed {
