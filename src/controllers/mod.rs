@@ -22,6 +22,7 @@ mod queue;
 mod replicas;
 mod runtime;
 mod selector;
+mod volumes;
 
 use accounts::{DefaultAccounts, Publisher};
 use deployment::Deployments;
@@ -31,6 +32,7 @@ use event::Recorder;
 use replicas::Replicas;
 use runtime::Controller;
 use tokio::task::JoinSet;
+use volumes::{ClaimProtection, Claims, HollowVolumes, VolumeProtection, Volumes};
 
 use crate::api::Client;
 use crate::api::server::Server;
@@ -54,6 +56,11 @@ impl Controllers {
         start.controller("endpoint-controller", ClassicEndpoints::new);
         start.controller("endpointslice-controller", |client, _| Slices::new(client));
         start.controller("endpointslicemirroring-controller", Mirror::new);
+        start.controller("hollow-provisioner", HollowVolumes::new);
+        start.controller("persistentvolume-binder", Claims::new);
+        start.controller("persistentvolume-controller", Volumes::new);
+        start.controller("pv-protection-controller", |client, _| VolumeProtection::new(client));
+        start.controller("pvc-protection-controller", |client, _| ClaimProtection::new(client));
         start.controller("replicaset-controller", |client, events| {
             Replicas::new(client, events, &replicas::REPLICA_SETS)
         });

@@ -9,6 +9,7 @@ mod disruption;
 mod endpoints;
 mod garbage;
 mod replicas;
+mod volumes;
 
 use std::path::Path;
 use std::sync::Arc;
