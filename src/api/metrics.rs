@@ -108,6 +108,9 @@ const BUCKETS: &[f64] = &[
     4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
+/// Upper bounds of the histograms of work queues, seconds: upstream's.
+const QUEUE_BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0];
+
 /// Codes that have a counter of their own; all others share the one of 0 ("other").
 const CODES: [u16; 20] = [
     200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 504, 0,
@@ -162,6 +165,7 @@ impl Metrics {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(DURATION.into()), BUCKETS)
             .and_then(|builder| builder.set_buckets_for_metric(Matcher::Full(fairness::WAIT.into()), BUCKETS))
+            .and_then(|builder| builder.set_buckets_for_metric(Matcher::Prefix("workqueue_".into()), QUEUE_BUCKETS))
             .unwrap_or_else(|_| PrometheusBuilder::new())
             .build_recorder();
         for (name, text) in [

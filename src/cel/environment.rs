@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::program::Program;
 use super::shape::Shape;
 use super::types::{Record, Type};
+use crate::tree::Value;
 
 const VARIABLES: &str = "variables";
 
@@ -47,6 +48,25 @@ impl Environment {
         } else {
             environment
         }
+    }
+
+    /// Like [`Environment::of_admission`], with the types of objects and parameters: their schemas, as a definition of custom resources
+    /// has them, and what messages call the types.
+    pub fn of_admission_typed(object: (&Value, &str), params: Option<(&Value, &str)>, has_params: bool) -> Environment {
+        let mut environment = Self::of_admission(has_params);
+        for (variable, of) in &mut environment.variables {
+            let described = match &**variable {
+                "object" | "oldObject" => Some(object),
+                "params" => params,
+                _ => None,
+            };
+            if let Some((schema, name)) = described
+                && let Some(shape) = Shape::of_schema(schema, true)
+            {
+                *of = Type::of_shape(&shape, name);
+            }
+        }
+        environment
     }
 
     /// With one more of the `variables` that later expressions may speak of: what this expression gives, if it compiled.

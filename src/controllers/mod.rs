@@ -13,11 +13,13 @@ mod disruption;
 mod endpoints;
 mod event;
 mod failure;
+mod figures;
 mod garbage;
 mod kinds;
 mod metadata;
 mod percent;
 mod pod;
+mod policies;
 mod queue;
 mod replicas;
 mod runtime;
@@ -29,6 +31,7 @@ use deployment::Deployments;
 use disruption::Budgets;
 use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
+use policies::PolicyStatus;
 use replicas::Replicas;
 use runtime::Controller;
 use tokio::task::JoinSet;
@@ -70,6 +73,9 @@ impl Controllers {
         let authority = server.authority();
         start.controller("root-ca-cert-publisher", |client, _| Publisher::new(client, authority));
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));
+        start.controller("validatingadmissionpolicy-status-controller", |client, _| {
+            PolicyStatus::new(client)
+        });
         Self { tasks: start.tasks }
     }
 
@@ -97,7 +103,7 @@ impl Start<'_> {
         let (recorder, events) = Recorder::new(self.client(name), name);
         if let Some(controller) = make(self.client(name), recorder) {
             self.tasks.spawn(events);
-            self.tasks.spawn(runtime::run(self.client(name), controller));
+            self.tasks.spawn(runtime::run(self.client(name), name, controller));
         }
     }
 

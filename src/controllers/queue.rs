@@ -4,13 +4,15 @@
 //! one key, and the last word is never missed. Failures come back later and later. Rules: `client-go/util/workqueue`.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use super::figures::Figures;
 
 /// How long a key waits after its first failure; twice as long after each further one.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
@@ -22,15 +24,16 @@ const RETRY_MAX: Duration = Duration::from_secs(1000);
 pub(super) struct Queue<K> {
     state: Mutex<State<K>>,
     added: Notify,
+    figures: Figures,
 }
 
 #[derive(Debug)]
 struct State<K> {
     /// In the order in which they are handed out.
     ready: VecDeque<K>,
-    /// What is in `ready`, and what is to go there when the work on it is done.
-    asked: HashSet<K>,
-    working: HashSet<K>,
+    /// What is in `ready`, and what is to go there when the work on it is done; since when.
+    asked: HashMap<K, Instant>,
+    working: HashMap<K, Instant>,
     /// What is to be asked for later, the soonest on top; numbers keep the order of equal moments.
     later: BinaryHeap<Reverse<(Instant, u64, Later<K>)>>,
     /// When each key of `later` is to be asked for; what else is there of it counts no more.
@@ -79,14 +82,25 @@ impl<K> Default for Queue<K> {
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
-                asked: HashSet::new(),
-                working: HashSet::new(),
+                asked: HashMap::new(),
+                working: HashMap::new(),
                 later: BinaryHeap::new(),
                 due: HashMap::new(),
                 numbers: 0,
                 failures: HashMap::new(),
             }),
             added: Notify::new(),
+            figures: Figures::none(),
+        }
+    }
+}
+
+impl<K> Queue<K> {
+    /// One whose figures have this name.
+    pub(super) fn named(name: &'static str) -> Self {
+        Self {
+            figures: Figures::named(name),
+            ..Self::default()
         }
     }
 }
@@ -96,9 +110,18 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn tell_depth(&self, state: &State<K>) {
+        self.figures.depth.set(state.ready.len() as f64);
+    }
+
     /// Asks for a look at this key. Costs nothing when it is asked for already.
     pub(super) fn add(&self, key: K) {
-        if self.state().ask(key) {
+        let mut state = self.state();
+        self.figures.adds.increment(1);
+        let is_ready = state.ask(key);
+        self.tell_depth(&state);
+        drop(state);
+        if is_ready {
             self.added.notify_one();
         }
     }
@@ -117,8 +140,15 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub(super) async fn next(&self) -> K {
         loop {
             let added = self.added.notified();
-            let (key, due, more) = self.state().take(Instant::now());
-            if let Some(key) = key {
+            let now = Instant::now();
+            let (key, due, more) = {
+                let mut state = self.state();
+                let taken = state.take(now);
+                self.tell_depth(&state);
+                taken
+            };
+            if let Some((key, since)) = key {
+                self.figures.waited.record(now.duration_since(since).as_secs_f64());
                 // Somebody else has to wait for what is due while this one is worked on.
                 if more || due.is_some() {
                     self.added.notify_one();
@@ -138,7 +168,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Gives a key back.
     pub(super) fn done(&self, key: &K, done: Done) {
         let mut state = self.state();
-        state.working.remove(key);
+        if let Some(since) = state.working.remove(key) {
+            self.figures.worked.record(since.elapsed().as_secs_f64());
+        }
         match done {
             Done::Settled => {
                 state.failures.remove(key);
@@ -147,6 +179,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 let failures = state.failures.entry(key.clone()).or_insert(0);
                 let delay = RETRY_FIRST.saturating_mul(1 << (*failures).min(20)).min(RETRY_MAX);
                 *failures += 1;
+                self.figures.retries.increment(1);
                 state.ask_later(key.clone(), delay);
             }
             Done::After(delay) => {
@@ -154,9 +187,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 state.ask_later(key.clone(), delay);
             }
         }
-        if state.asked.contains(key) {
+        if state.asked.contains_key(key) {
             state.ready.push_back(key.clone());
         }
+        self.tell_depth(&state);
         drop(state);
         self.added.notify_one();
     }
@@ -165,7 +199,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 impl<K: Clone + Eq + Hash> State<K> {
     /// `true` when a worker can take it.
     fn ask(&mut self, key: K) -> bool {
-        if !self.asked.insert(key.clone()) || self.working.contains(&key) {
+        if self.asked.contains_key(&key) {
+            return false;
+        }
+        self.asked.insert(key.clone(), Instant::now());
+        if self.working.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
@@ -182,8 +220,8 @@ impl<K: Clone + Eq + Hash> State<K> {
         self.later.push(Reverse((due, self.numbers, Later(key))));
     }
 
-    /// A key to work on; else when the next one is due. And whether there are more.
-    fn take(&mut self, now: Instant) -> (Option<K>, Option<Instant>, bool) {
+    /// A key to work on, and since when it was asked for; else when the next one is due. And whether there are more.
+    fn take(&mut self, now: Instant) -> (Option<(K, Instant)>, Option<Instant>, bool) {
         while self.later.peek().is_some_and(|Reverse((due, ..))| *due <= now) {
             if let Some(Reverse((due, _, Later(key)))) = self.later.pop()
                 && self.due.get(&key) == Some(&due)
@@ -192,11 +230,11 @@ impl<K: Clone + Eq + Hash> State<K> {
                 self.ask(key);
             }
         }
-        let key = self.ready.pop_front();
-        if let Some(key) = &key {
-            self.asked.remove(key);
-            self.working.insert(key.clone());
-        }
+        let key = self.ready.pop_front().map(|key| {
+            let since = self.asked.remove(&key).unwrap_or(now);
+            self.working.insert(key.clone(), now);
+            (key, since)
+        });
         let due = self.later.peek().map(|Reverse((due, ..))| *due);
         (key, due, !self.ready.is_empty())
     }

@@ -4,9 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::Gauge;
 use tokio::task::JoinSet;
 
 use super::failure::{Failure, guarded};
+use super::figures;
 use super::queue::{Done, Queue};
 use crate::api::Client;
 use crate::store::{Event, EventKind, Object, Range, Selection, View};
@@ -75,19 +77,21 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Runs a controller until the server stops.
-pub(super) async fn run(client: Client, controller: impl Controller) {
+/// Runs a controller until the server stops. `name` is that of its figures.
+pub(super) async fn run(client: Client, name: &'static str, controller: impl Controller) {
     let stopping = client.stopping().clone();
     let controller = Arc::new(controller);
-    let queue: Arc<Queue<Arc<str>>> = Arc::default();
+    let queue: Arc<Queue<Arc<str>>> = Arc::new(Queue::named(name));
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
         tasks.spawn(work(controller.clone(), queue.clone()));
     }
     for &storage in controller.watches() {
-        tasks.spawn(follow(client.clone(), controller.clone(), queue.clone(), storage));
+        let lag = figures::lag(name, storage);
+        tasks.spawn(follow(client.clone(), controller.clone(), queue.clone(), storage, lag));
     }
-    tasks.spawn(follow(client, controller.clone(), queue, controller.resource()));
+    let lag = figures::lag(name, controller.resource());
+    tasks.spawn(follow(client, controller.clone(), queue, controller.resource(), lag));
     stopping.stopped().await;
     tasks.shutdown().await;
 }
@@ -105,7 +109,13 @@ async fn work(controller: Arc<impl Controller>, queue: Arc<Queue<Arc<str>>>) {
 
 /// Follows one resource. Whenever it begins, all objects of the controller's own resource are asked for: what was missed follows from
 /// looking at those.
-async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Queue<Arc<str>>>, storage: &'static str) {
+async fn follow(
+    client: Client,
+    controller: Arc<impl Controller>,
+    queue: Arc<Queue<Arc<str>>>,
+    storage: &'static str,
+    lag: Gauge,
+) {
     let store = client.store().clone();
     let is_own = storage == controller.resource();
     let ask_for_all = async || {
@@ -132,12 +142,16 @@ async fn follow(client: Client, controller: Arc<impl Controller>, queue: Arc<Que
                         ask_for_all().await;
                     }
                 },
-                Ok(None) => follower.changed().await,
+                Ok(None) => {
+                    lag.set(0.0);
+                    follower.changed().await;
+                }
                 // Behind the retained history: begins anew from what is stored.
                 Err(_) => break,
             }
             taken += 1;
             if taken.is_multiple_of(RUN_MAX) {
+                lag.set(store.view().revision().saturating_sub(follower.position()) as f64);
                 // Others are let in between.
                 tokio::task::yield_now().await;
             }

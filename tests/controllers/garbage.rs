@@ -274,3 +274,28 @@ async fn orphans_of_an_owner_that_was_being_deleted_at_the_end_stay_after_a_rest
         );
     }
 }
+
+#[tokio::test]
+async fn an_owner_that_is_named_by_another_name_is_none() {
+    let cluster = Cluster::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owner = cluster.made(maps, &json!({"metadata": {"name": "owner"}})).await;
+    let owned = |name: &str, kind: &str, by: &str| {
+        json!({"metadata": {"name": name, "ownerReferences": [
+            {"apiVersion": "v1", "kind": kind, "name": by, "uid": owner["metadata"]["uid"]}]}})
+    };
+    // The owner is seen first by one that names it rightly.
+    cluster.made(maps, &owned("right", "ConfigMap", "owner")).await;
+    cluster.made(maps, &owned("other-kind", "Secret", "owner")).await;
+    cluster.made(maps, &owned("other-name", "ConfigMap", "master")).await;
+    cluster
+        .made("/api/v1/namespaces", &json!({"metadata": {"name": "far"}}))
+        .await;
+    cluster
+        .made("/api/v1/namespaces/far/configmaps", &owned("far", "ConfigMap", "owner"))
+        .await;
+    cluster.gone(&format!("{maps}/other-kind")).await;
+    cluster.gone(&format!("{maps}/other-name")).await;
+    cluster.gone("/api/v1/namespaces/far/configmaps/far").await;
+    assert_eq!(cluster.admin.get(&format!("{maps}/right")).await.code, 200);
+}

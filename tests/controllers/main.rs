@@ -8,7 +8,9 @@ mod deployment;
 mod disruption;
 mod endpoints;
 mod garbage;
+mod policies;
 mod replicas;
+mod runtime;
 mod volumes;
 
 use std::path::Path;

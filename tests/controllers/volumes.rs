@@ -57,7 +57,10 @@ async fn a_claim_gets_the_smallest_volume_that_suits_and_gives_it_back() {
     assert_eq!(bound["status"]["capacity"]["storage"], "5Gi");
     assert_eq!(bound["status"]["accessModes"], json!(["ReadWriteOnce"]));
     let annotations = &bound["metadata"]["annotations"];
-    assert!(annotations["pv.kubernetes.io/bind-completed"] == "yes" && annotations["pv.kubernetes.io/bound-by-controller"] == "yes");
+    assert!(
+        annotations["pv.kubernetes.io/bind-completed"] == "yes"
+            && annotations["pv.kubernetes.io/bound-by-controller"] == "yes"
+    );
     assert_eq!(bound["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
     let right = cluster.until(&at(VOLUMES, "right"), phase("Bound")).await.body;
     assert_eq!(right["spec"]["claimRef"]["uid"], bound["metadata"]["uid"]);
@@ -85,7 +88,12 @@ async fn a_claim_gets_the_smallest_volume_that_suits_and_gives_it_back() {
 async fn claims_wait_for_volumes_and_halves_that_name_each_other_find_each_other() {
     let cluster = Cluster::start().await;
     cluster.made(CLAIMS, &claim("early", "1Gi", &json!({}))).await;
-    told(&cluster, "FailedBinding", "no persistent volumes available for this claim and no storage class is set").await;
+    told(
+        &cluster,
+        "FailedBinding",
+        "no persistent volumes available for this claim and no storage class is set",
+    )
+    .await;
     cluster.made(VOLUMES, &volume("late", "1Gi", "Retain")).await;
     cluster.until(&at(CLAIMS, "early"), phase("Bound")).await;
     // A volume that is kept for a claim.
@@ -99,11 +107,20 @@ async fn claims_wait_for_volumes_and_halves_that_name_each_other_find_each_other
     let kept = cluster.admin.get(&at(VOLUMES, "kept")).await.body;
     assert!(kept["metadata"]["annotations"]["pv.kubernetes.io/bound-by-controller"].is_null());
     // A claim that names its volume, before that is there.
-    cluster.made(CLAIMS, &claim("picky", "1Gi", &json!({"volumeName": "named"}))).await;
-    cluster.made(CLAIMS, &claim("greedy", "9Gi", &json!({"volumeName": "named"}))).await;
+    cluster
+        .made(CLAIMS, &claim("picky", "1Gi", &json!({"volumeName": "named"})))
+        .await;
+    cluster
+        .made(CLAIMS, &claim("greedy", "9Gi", &json!({"volumeName": "named"})))
+        .await;
     cluster.made(VOLUMES, &volume("named", "2Gi", "Retain")).await;
     cluster.until(&at(CLAIMS, "picky"), phase("Bound")).await;
-    told(&cluster, "VolumeMismatch", "Cannot bind to requested volume \"named\": requested PV is too small").await;
+    told(
+        &cluster,
+        "VolumeMismatch",
+        "Cannot bind to requested volume \"named\": requested PV is too small",
+    )
+    .await;
     // Who loses its volume is lost.
     let finalizers = json!({"metadata": {"finalizers": null}});
     cluster.admin.delete(&at(VOLUMES, "named")).await;
@@ -115,18 +132,38 @@ async fn claims_wait_for_volumes_and_halves_that_name_each_other_find_each_other
 #[tokio::test]
 async fn classes_say_who_makes_a_volume_and_when() {
     let cluster = Cluster::start().await;
-    let class = |name: &str, provisioner: &str, mode: &str| {
-        json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode, "allowVolumeExpansion": true})
-    };
-    cluster.made(CLASSES, &class("outside", "example.com/disk", "Immediate")).await;
-    cluster.made(CLAIMS, &claim("outside", "1Gi", &json!({"storageClassName": "outside"}))).await;
-    told(&cluster, "ExternalProvisioning", "by the external provisioner 'example.com/disk'").await;
+    let class = |name: &str, provisioner: &str, mode: &str| json!({"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode, "allowVolumeExpansion": true});
+    cluster
+        .made(CLASSES, &class("outside", "example.com/disk", "Immediate"))
+        .await;
+    cluster
+        .made(
+            CLAIMS,
+            &claim("outside", "1Gi", &json!({"storageClassName": "outside"})),
+        )
+        .await;
+    told(
+        &cluster,
+        "ExternalProvisioning",
+        "by the external provisioner 'example.com/disk'",
+    )
+    .await;
     let noted = |answer: &Answer| {
         answer.body["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] == "example.com/disk"
     };
     cluster.until(&at(CLAIMS, "outside"), noted).await;
-    cluster.made(CLAIMS, &claim("nowhere", "1Gi", &json!({"storageClassName": "nowhere"}))).await;
-    told(&cluster, "ProvisioningFailed", "storageclass.storage.k8s.io \"nowhere\" not found").await;
+    cluster
+        .made(
+            CLAIMS,
+            &claim("nowhere", "1Gi", &json!({"storageClassName": "nowhere"})),
+        )
+        .await;
+    told(
+        &cluster,
+        "ProvisioningFailed",
+        "storageclass.storage.k8s.io \"nowhere\" not found",
+    )
+    .await;
     // Made here, for claims that say nothing.
     let mut hollow = class("hollow", "hollow.flatkube.io", "Immediate");
     hollow["metadata"]["annotations"] = json!({"storageclass.kubernetes.io/is-default-class": "true"});
@@ -145,9 +182,21 @@ async fn classes_say_who_makes_a_volume_and_when() {
     cluster.admin.delete(&at(CLAIMS, "silent")).await;
     cluster.gone(&made).await;
     // When the first Pod comes.
-    cluster.made(CLASSES, &class("patient", "hollow.flatkube.io", "WaitForFirstConsumer")).await;
-    cluster.made(CLAIMS, &claim("patient", "1Gi", &json!({"storageClassName": "patient"}))).await;
-    told(&cluster, "WaitForFirstConsumer", "waiting for first consumer to be created before binding").await;
+    cluster
+        .made(CLASSES, &class("patient", "hollow.flatkube.io", "WaitForFirstConsumer"))
+        .await;
+    cluster
+        .made(
+            CLAIMS,
+            &claim("patient", "1Gi", &json!({"storageClassName": "patient"})),
+        )
+        .await;
+    told(
+        &cluster,
+        "WaitForFirstConsumer",
+        "waiting for first consumer to be created before binding",
+    )
+    .await;
     let chosen = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}});
     cluster.admin.merge(&at(CLAIMS, "patient"), &chosen).await;
     cluster.until(&at(CLAIMS, "patient"), phase("Bound")).await;

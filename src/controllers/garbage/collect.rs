@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::follow::GATHERED;
 use super::relations::{Dependents, FOREGROUND, Finalizers as _, ORPHAN, Standing, standing};
-use super::{Collector, Place, lock};
+use super::{Collector, Place, Waiting, lock};
 use crate::api::Delete;
 use crate::api::status::Status;
 use crate::controllers::failure::Failure;
@@ -21,6 +21,8 @@ use crate::tree::Value;
 const PARALLEL: usize = 16;
 /// Dependents that are asked for at once; more follow when these have gone.
 const DEPENDENTS_MAX: usize = 512;
+/// Looking through many dependents again and again takes no more than about a tenth of a core.
+const GATHERED_PER_DEPENDENT: Duration = Duration::from_micros(20);
 /// An object that waits for its dependents is looked at this often, whatever the log tells.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -86,13 +88,10 @@ impl Collector {
         let done = settled(self.client.delete(&resource, &place.key, &delete).await)?;
         // Owners that it no longer keeps from going are looked at.
         let waiting = lock(&self.waiting);
-        for owner in metadata
-            .owner_references
-            .iter()
+        let owners = metadata.owner_references.iter();
+        owners
             .filter_map(|owner| waiting.get(owner.uid.as_str()))
-        {
-            self.queue.add_after(super::Work::Object(owner.clone()), GATHERED);
-        }
+            .for_each(|owner| self.bring_back(owner));
         Ok(done)
     }
 
@@ -150,12 +149,17 @@ impl Collector {
     /// Lets an object go whose dependents have gone; else sees to it that they do.
     async fn wait(&self, resource: &ResourceRef, place: &Place, uid: &str) -> Result<Done, Failure> {
         // First, so that a dependent that goes from now on brings this object back.
-        lock(&self.waiting).insert(uid.into(), place.clone());
-        let (mut blocked, mut asked) = (false, 0);
+        let known = |gathered| Waiting {
+            place: place.clone(),
+            gathered,
+        };
+        lock(&self.waiting).entry(uid.into()).or_insert_with(|| known(GATHERED));
+        let (mut blocked, mut asked, mut looked_at) = (false, 0, 0_u32);
         let mut dependents = self.all_dependents(uid);
         while asked < DEPENDENTS_MAX
             && let Some((storage, object)) = dependents.next()?
         {
+            looked_at += 1;
             if !Metadata::of(&object)?.blocks(uid) {
                 continue;
             }
@@ -166,7 +170,9 @@ impl Collector {
             }
         }
         if blocked {
-            return Ok(Done::After(if asked == DEPENDENTS_MAX { GATHERED } else { LOOK_AGAIN }));
+            let gathered = GATHERED.max(GATHERED_PER_DEPENDENT * looked_at);
+            lock(&self.waiting).insert(uid.into(), known(gathered));
+            return Ok(Done::After(if asked == DEPENDENTS_MAX { gathered } else { LOOK_AGAIN }));
         }
         let done = self.finish(resource, place, uid, FOREGROUND).await?;
         lock(&self.waiting).remove(uid);

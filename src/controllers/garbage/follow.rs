@@ -1,6 +1,7 @@
 //! What wants a look: at the start what is there, from then on what the log tells.
 
 use std::collections::HashSet;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::relations::{Standing, standing};
-use super::{Collector, PRESENT_MAX, Place, Work, lock};
+use super::{Collector, PRESENT_MAX, Place, Waiting, Work, lock};
 use crate::controllers::failure::Failure;
 use crate::controllers::metadata::{Metadata, is_deleting};
 use crate::resources::{self, DELETING};
@@ -144,9 +145,7 @@ impl Collector {
             self.queue.add(Work::Gone(uid.into()));
             let waiting = lock(&self.waiting);
             let owners = sidecar.owners.iter().filter_map(|owner| waiting.get(owner.as_str()));
-            for place in owners {
-                self.queue.add_after(Work::Object(place.clone()), GATHERED);
-            }
+            owners.for_each(|owner| self.bring_back(owner));
             return Ok(());
         }
         if is_deleting(&event.object)? {
@@ -165,21 +164,21 @@ impl Collector {
         // What lost its last blocking reference may free an owner that waits.
         if let Some(before) = before {
             let waiting = lock(&self.waiting);
-            for place in before.owners.iter().filter_map(|owner| waiting.get(owner.as_str())) {
-                self.queue.add_after(Work::Object(place.clone()), GATHERED);
-            }
+            let owners = before.owners.iter().filter_map(|owner| waiting.get(owner.as_str()));
+            owners.for_each(|owner| self.bring_back(owner));
         }
         self.note_owners(storage, &event.object)
     }
 
     /// Asks for a look at an object one of whose owners is not there.
     fn note_owners(&self, storage: &Arc<str>, object: &Object) -> Result<(), Failure> {
-        let sidecar = object.sidecar()?;
-        let seen = |present: &HashSet<Box<str>>| sidecar.owners.iter().all(|owner| present.contains(owner.as_str()));
-        if seen(&lock(&self.present)) {
-            return Ok(());
-        }
         for owner in Metadata::of(object)?.owner_references {
+            let digest = self
+                .digests
+                .hash_one((&owner.api_version, &owner.kind, &owner.name, object.namespace()));
+            if lock(&self.present).get(owner.uid.as_str()) == Some(&digest) {
+                continue;
+            }
             let is_present = || {
                 let view = self.client.store().view();
                 standing(&self.client, &view, object.key(), &owner).is_ok_and(|found| found == Standing::Present)
@@ -193,7 +192,7 @@ impl Collector {
                 if present.len() >= PRESENT_MAX {
                     present.clear();
                 }
-                present.insert(owner.uid.as_str().into());
+                present.insert(owner.uid.as_str().into(), digest);
             }
             // If it went meanwhile, its going may have been told before it was remembered.
             if !is_present() {
@@ -201,6 +200,12 @@ impl Collector {
             }
         }
         Ok(())
+    }
+
+    /// Has another look at an object that waits for its dependents, soon.
+    pub(super) fn bring_back(&self, waiting: &Waiting) {
+        self.queue
+            .add_after(Work::Object(waiting.place.clone()), waiting.gathered);
     }
 
     /// Dependents are looked for in this resource from now on.

@@ -15,8 +15,10 @@ mod collect;
 mod follow;
 mod relations;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -45,15 +47,24 @@ enum Work {
     Gone(Arc<str>),
 }
 
+/// An object that waits for its dependents.
+#[derive(Debug, Clone)]
+struct Waiting {
+    place: Place,
+    /// Dependents that go within this time bring it back once: the more there are to look through, the longer it is.
+    gathered: Duration,
+}
+
 /// The collector's state.
 #[derive(Debug)]
 struct Collector {
     client: Client,
     queue: Queue<Work>,
-    /// UIDs of owners that were there lately: what names them as its owners needs no look.
-    present: Mutex<HashSet<Box<str>>>,
+    /// UIDs of owners that were there lately, with a digest of what they were called by: what names them so needs no look.
+    present: Mutex<HashMap<Box<str>, u64>>,
+    digests: RandomState,
     /// Objects that wait for their dependents to go first, by UID.
-    waiting: Mutex<HashMap<Box<str>, Place>>,
+    waiting: Mutex<HashMap<Box<str>, Waiting>>,
     /// Resources of which an object had owners: dependents are looked for there.
     owned: Mutex<Vec<Arc<str>>>,
 }
@@ -63,8 +74,9 @@ pub(super) async fn run(client: Client) {
     let stopping = client.stopping().clone();
     let collector = Arc::new(Collector {
         client,
-        queue: Queue::default(),
+        queue: Queue::named("generic-garbage-collector"),
         present: Mutex::default(),
+        digests: RandomState::new(),
         waiting: Mutex::default(),
         owned: Mutex::default(),
     });
