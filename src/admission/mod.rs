@@ -4,13 +4,17 @@
 //! Rules: <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/>,
 //! <https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>.
 
+mod expressions;
 mod matching;
 pub mod plugins;
 mod policies;
+pub mod webhooks;
 
 pub use policies::Policies;
 
-use crate::resources::Resource;
+use std::collections::BTreeMap;
+
+use crate::resources::{Resource, ResourceRef};
 use crate::store::Damaged;
 use crate::tree::Value;
 
@@ -48,6 +52,8 @@ pub struct Caller<'a> {
     pub uid: &'a str,
     /// All groups.
     pub groups: &'a [String],
+    /// What else is known.
+    pub extra: &'a BTreeMap<String, Vec<String>>,
 }
 
 /// A request that is looked at, but for its objects.
@@ -69,17 +75,23 @@ pub struct Request<'a> {
     pub dry_run: bool,
 }
 
-/// A request as policies see it.
+/// A request as a policy or a webhook sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a> {
     /// What is asked for.
     pub request: Request<'a>,
+    /// The version that the objects are shown in: that of the request, or another one that was asked for.
+    pub resource: &'a Resource,
+    /// Other versions of the same objects that are served.
+    pub equivalents: &'a [ResourceRef],
     /// Its options, `null` for none.
     pub options: &'a Value,
-    /// The object as it is to be, in the version of the request; `null` for none.
+    /// The object as it is to be; `null` for none.
     pub object: &'a Value,
-    /// The object as it is, in the version of the request; `null` for none.
+    /// The object as it is; `null` for none.
     pub old: &'a Value,
+    /// The object of the namespace that it lies in; `null` for none.
+    pub namespace: &'a Value,
 }
 
 /// Why a request is refused by a plugin.
@@ -115,4 +127,16 @@ pub struct Denied {
     pub code: u16,
     /// Which policy says no, and why.
     pub message: String,
+}
+
+/// The kind of the options of a connection, which are what admission is shown.
+pub fn connection_kind(plural: &str, subresource: &str) -> &'static str {
+    match (plural, subresource) {
+        ("pods", "exec") => "PodExecOptions",
+        ("pods", "attach") => "PodAttachOptions",
+        ("pods", "portforward") => "PodPortForwardOptions",
+        ("nodes", _) => "NodeProxyOptions",
+        ("services", _) => "ServiceProxyOptions",
+        _ => "PodProxyOptions",
+    }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::expressions::{Conditions, Expression, items, request, text};
 use super::matching::{matches, selects};
-use super::{Attributes, Caller, Denied};
+use super::{Attributes, Denied};
 use crate::cel::run::{Budget, Input, Output, Variables};
 use crate::cel::{Environment, Program};
 use crate::resources;
 use crate::store::{Damaged, Range, Selection, View};
-use crate::tree::{Map, Value, json};
+use crate::tree::Value;
 
 const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
 const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
@@ -34,17 +35,11 @@ struct Compiled {
 struct Policy {
     name: String,
     spec: Value,
-    conditions: Vec<Expression>,
+    conditions: Conditions,
     variables: Vec<(String, Option<Program>)>,
     validations: Vec<Validation>,
     /// Names and specs.
     bindings: Vec<(String, Value)>,
-}
-
-#[derive(Debug)]
-struct Expression {
-    text: String,
-    program: Result<Program, String>,
 }
 
 #[derive(Debug)]
@@ -75,25 +70,22 @@ impl Policies {
     /// The first refusal; or, as the inner result, why the store could not be read.
     pub fn judge(&self, view: &Arc<View>, attributes: &Attributes<'_>) -> Result<Result<Vec<String>, Denied>, Damaged> {
         let mut warnings = Vec::new();
-        if self.is_idle(view) || attributes.request.resource.group == "admissionregistration.k8s.io" {
+        if self.is_idle(view) {
             return Ok(Ok(warnings));
         }
         let compiled = self.compiled(view)?;
-        let namespace = match attributes.request.namespace {
-            Some(name) => read(view, "namespaces", name)?,
-            None => Value::Null,
-        };
-        let request = request(attributes);
+        let namespace = attributes.namespace;
+        let request = Value::Object(request(attributes));
         for policy in &compiled.policies {
-            if !matches(&policy.spec["matchConstraints"], attributes, &namespace) {
+            if matches(&policy.spec["matchConstraints"], attributes).is_none() {
                 continue;
             }
             for (binding, spec) in &policy.bindings {
                 let about = &spec["matchResources"];
-                if !about.is_null() && !matches(about, attributes, &namespace) {
+                if !about.is_null() && matches(about, attributes).is_none() {
                     continue;
                 }
-                for objection in policy.objections(view, spec, attributes, &request, &namespace)? {
+                for objection in policy.objections(view, spec, attributes, &request, namespace)? {
                     let is = |action: &str| {
                         let actions = spec["validationActions"].as_array();
                         actions.is_some_and(|actions| actions.iter().any(|it| it == action))
@@ -182,45 +174,11 @@ fn read(view: &Arc<View>, storage: &str, key: &str) -> Result<Value, Damaged> {
     }
 }
 
-fn items(list: &Value) -> &[Value] {
-    list.as_array().map_or(&[], |list| list.as_slice())
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or("")
-}
-
-impl Expression {
-    fn compile(text: &str, environment: &Environment) -> Expression {
-        Expression {
-            text: text.trim().to_owned(),
-            program: Program::compile(text, environment).map_err(|wrong| format!("compilation failed: {wrong}")),
-        }
-    }
-
-    /// Whether the expression holds.
-    fn holds<'a>(&'a self, inputs: &[Input<'a>], budget: &mut Budget) -> Result<bool, String> {
-        let program = self
-            .program
-            .as_ref()
-            .map_err(|wrong| format!("compilation error: {wrong}"))?;
-        let wrong = |what: String| format!("expression '{}' resulted in error: {what}", self.text);
-        match program.run(inputs, budget) {
-            Ok(Output::Bool(value)) => Ok(value),
-            Ok(_) => Err(wrong("must evaluate to bool".into())),
-            Err(error) => Err(wrong(error.to_string())),
-        }
-    }
-}
-
 impl Policy {
     fn compile(name: String, spec: &Value, bindings: Vec<(String, Value)>) -> Policy {
         let params = !spec["paramKind"].is_null();
         let asked = Environment::of_admission(params);
-        let conditions = items(&spec["matchConditions"])
-            .iter()
-            .map(|condition| Expression::compile(text(condition, "expression"), &asked))
-            .collect();
+        let conditions = Conditions::compile(&spec["matchConditions"], &asked);
         let mut environment = asked;
         let mut variables = Vec::new();
         for variable in items(&spec["variables"]) {
@@ -285,7 +243,7 @@ impl Policy {
                 inputs.push(Input::Value(param));
             }
             let mut budget = Budget::of(COST_MAX);
-            match self.applies(&inputs, &mut budget) {
+            match self.conditions.hold(&inputs, &mut budget) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(wrong) => {
@@ -306,16 +264,6 @@ impl Policy {
             }
         }
         Ok(all)
-    }
-
-    /// Whether all conditions of the policy hold.
-    fn applies<'a>(&'a self, inputs: &[Input<'a>], budget: &mut Budget) -> Result<bool, String> {
-        for condition in &self.conditions {
-            if !condition.holds(inputs, budget)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// What a mistake in the policy is to the write.
@@ -401,37 +349,4 @@ impl Validation {
             self.message.clone()
         }
     }
-}
-
-/// The write as expressions see it.
-fn request(attributes: &Attributes<'_>) -> Value {
-    let resource = attributes.request.resource;
-    let (group, version) = (&*resource.group, &*resource.version);
-    let kind = json!({"group": group, "version": version, "kind": &*resource.kind});
-    let named = json!({"group": group, "version": version, "resource": &*resource.plural});
-    let Caller {
-        name: user,
-        uid,
-        groups,
-    } = attributes.request.user;
-    let mut request: Map = [
-        ("kind", kind.clone()),
-        ("requestKind", kind),
-        ("resource", named.clone()),
-        ("requestResource", named),
-        ("name", attributes.request.name.into()),
-        ("operation", attributes.request.operation.as_str().into()),
-        (
-            "userInfo",
-            json!({"username": user, "uid": uid, "groups": groups, "extra": {}}),
-        ),
-        ("dryRun", attributes.request.dry_run.into()),
-        ("options", attributes.options.clone()),
-    ]
-    .into_iter()
-    .collect();
-    request.insert("namespace", attributes.request.namespace.unwrap_or("").into());
-    request.insert("subResource", attributes.request.subresource.into());
-    request.insert("requestSubResource", attributes.request.subresource.into());
-    Value::Object(request)
 }

@@ -16,7 +16,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use super::body::Response;
 use super::request::{RequestInfo, Verb};
 use super::router::plain;
-use super::{Api, fairness, proxy};
+use super::{Api, fairness, proxy, webhooks};
 use crate::resources;
 
 const DURATION: &str = "apiserver_request_duration_seconds";
@@ -186,6 +186,7 @@ impl Metrics {
         }
         fairness::describe(&recorder);
         proxy::describe(&recorder);
+        webhooks::describe(&recorder);
         let inflight = ["readOnly", "mutating"].map(|kind| {
             recorder.register_gauge(
                 &key(INFLIGHT, vec![Label::from_static_parts("request_kind", kind)]),

@@ -32,6 +32,7 @@ mod stopping;
 mod stream;
 mod unstored;
 mod version;
+mod webhooks;
 mod write;
 mod yaml;
 mod yaml_text;
@@ -57,6 +58,10 @@ pub struct Api {
     openapi: openapi::WholeCache,
     /// Addresses and ports of Services.
     services: write::Services,
+    /// Webhooks that change what is written, and that judge it.
+    mutating: webhooks::Webhooks,
+    validating: webhooks::Webhooks,
+    trusted: webhooks::Trusted,
     /// Policies that judge writes.
     policies: crate::admission::Policies,
     metrics: metrics::Metrics,
@@ -84,6 +89,9 @@ impl Api {
             custom,
             discovery: discovery::Discovery::default(),
             openapi: openapi::WholeCache::default(),
+            mutating: webhooks::Webhooks::default(),
+            validating: webhooks::Webhooks::default(),
+            trusted: webhooks::Trusted::default(),
             policies: crate::admission::Policies::default(),
             services: write::Services::open(&reader.store)?,
             fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),

@@ -75,6 +75,6 @@ pub use lookup::condition;
 pub use metadata::dedup_owners;
 pub use reviews::check_review;
 pub use strategy::{
-    Begun, Context, begin_create, begin_update, finish_create, finish_update, prepare_create, prepare_create_with,
-    prepare_update, prepare_update_with, time_text,
+    Begun, Context, begin_create, begin_update, complete, finish_create, finish_update, prepare_create,
+    prepare_create_with, prepare_update, prepare_update_with, time_text,
 };

@@ -91,6 +91,12 @@ pub fn begin_create(resource: &Resource, object: &mut Value, context: &Context<'
     Ok(())
 }
 
+/// Gives an object that others changed in between its canonical form and its defaults.
+pub fn complete(resource: &Resource, object: &mut Value) {
+    canonicalize(resource, object);
+    (kind::of(&resource.storage).defaults)(object);
+}
+
 /// The second part of [`prepare_create`]: first status, and validation.
 pub fn finish_create(resource: &Resource, object: &mut Value, context: &Context<'_>) -> Result<Vec<String>, Refusal> {
     let kind = kind::of(&resource.storage);

@@ -11,3 +11,4 @@ mod logs;
 mod process;
 mod proxies;
 mod streams;
+mod webhooks;

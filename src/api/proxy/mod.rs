@@ -7,6 +7,7 @@
 //! | `location`, `dial`, `tls` | which addresses are allowed, how they are reached and trusted |
 //! | `headers`, `forward`, `log` | a request and its answer on their way through |
 //! | `backend` | aggregated APIs |
+//! | `post` | webhooks |
 //! | `upgrade`, `tunnel` | connections that become something else |
 //! | `websocket`, `spdy`, `translate` | what is spoken on them, where the two sides differ |
 //!
@@ -21,6 +22,7 @@ mod location;
 mod log;
 mod nodes;
 mod pods;
+mod post;
 mod services;
 mod spdy;
 mod tls;
@@ -62,6 +64,7 @@ use upgrade::{Asking, Purpose};
 
 pub(in crate::api) use backend::Backend;
 pub(in crate::api) use location::Tls;
+pub(in crate::api) use post::Post;
 pub(in crate::api) use services::{Known, backend, known, service};
 pub(in crate::api) use upgrade::IDLE;
 

@@ -6,18 +6,23 @@
 //!
 //! Whatever is asked, nothing is locked meanwhile, and nothing is paid for what is not configured.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::delete_options::DeleteOptions;
-use super::object;
+use super::hooks::Rounds;
 use super::target::Target;
-use crate::admission::{Attributes, Caller, Operation, Refused, Request, plugins};
+use super::{classes, commit, custom, object};
+use crate::admission::webhooks::{self, MUTATING, VALIDATING};
+use crate::admission::{Attributes, Caller, Denied, Operation, Refused, Request, connection_kind, plugins};
 use crate::api::Api;
 use crate::api::request::{Query, RequestInfo};
 use crate::api::status::{Cause, Status};
 use crate::auth::User;
-use crate::resources::Resource;
+use crate::cel::authorizer::{Authorizer, Question};
+use crate::patch::{self, PatchKind};
+use crate::resources::scale::{apply_scale, scale_of};
+use crate::resources::{self, Resource, ResourceRef};
+use crate::schema::{FieldValidation, Schema};
 use crate::store::View;
 use crate::tree::{Value, json};
 
@@ -25,7 +30,7 @@ use crate::tree::{Value, json};
 #[derive(Clone, Copy)]
 pub(super) struct Chain<'a> {
     pub api: &'a Api,
-    pub resource: &'a Resource,
+    pub resource: &'a ResourceRef,
     pub subresource: &'a str,
     pub operation: Operation,
     pub namespace: Option<&'a str>,
@@ -88,7 +93,7 @@ impl<'a> Chain<'a> {
         })
     }
 
-    fn request(&self) -> Request<'a> {
+    pub(super) fn request(&self) -> Request<'a> {
         Request {
             resource: self.resource,
             subresource: self.subresource,
@@ -99,6 +104,7 @@ impl<'a> Chain<'a> {
                 name: &self.user.name,
                 uid: &self.user.uid,
                 groups: &self.user.groups,
+                extra: &self.user.extra,
             },
             dry_run: self.dry_run,
         }
@@ -109,7 +115,6 @@ impl<'a> Chain<'a> {
     ///
     /// # Errors
     /// What one of them refuses with.
-    #[allow(clippy::unused_async, reason = "webhooks are asked here")]
     pub(super) async fn mutate(
         &self,
         object: &mut Value,
@@ -117,8 +122,31 @@ impl<'a> Chain<'a> {
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let view = self.api.reader.store.view();
-        plugins::mutate(&view, &self.request(), object, old, warnings).map_err(|refused| self.refused(refused))?;
-        Ok(false)
+        self.plug(&view, object, old, warnings)?;
+        if webhooks::is_idle(&view, MUTATING) || webhooks::is_exempt(self.resource) {
+            return Ok(false);
+        }
+        let facts = self.facts(&view)?;
+        drop(view);
+        let mut rounds = Rounds::default();
+        let has_changed = self.call_mutating(&facts, &mut rounds, object, old, warnings).await?;
+        if has_changed {
+            // What changed may call for a plugin or a webhook that had nothing to say before.
+            self.plug(&self.api.reader.store.view(), object, old, warnings)?;
+            rounds.begin_second(object);
+            self.call_mutating(&facts, &mut rounds, object, old, warnings).await?;
+        }
+        Ok(has_changed)
+    }
+
+    fn plug(
+        &self,
+        view: &Arc<View>,
+        object: &mut Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        plugins::mutate(view, &self.request(), object, old, warnings).map_err(|refused| self.refused(refused))
     }
 
     /// Lets plugins, policies and webhooks judge what would be stored, in the stored shape: no `object` for a deletion, no `old`
@@ -126,7 +154,6 @@ impl<'a> Chain<'a> {
     ///
     /// # Errors
     /// What one of them refuses with.
-    #[allow(clippy::unused_async, reason = "webhooks are asked here")]
     pub(super) async fn validate(
         &self,
         object: Option<&Value>,
@@ -136,9 +163,17 @@ impl<'a> Chain<'a> {
         let view = self.api.reader.store.view();
         let request = self.request();
         plugins::validate(&view, &request, object, old, warnings).map_err(|refused| self.refused(refused))?;
-        if !self.api.policies.is_idle(&view) {
-            warnings.extend(self.judge(&view, object, old)?);
+        let hooks = !webhooks::is_idle(&view, VALIDATING);
+        let policies = !self.api.policies.is_idle(&view);
+        if (hooks || policies) && !webhooks::is_exempt(self.resource) {
+            let facts = self.facts(&view)?;
+            if policies {
+                self.judge(&view, &facts, object, old, warnings).await?;
+            }
+            drop(view);
+            self.call_validating(&facts, object, old, warnings).await?;
         }
+        let view = self.api.reader.store.view();
         plugins::charge(&view, &request, object, old).map_err(|refused| self.refused(refused))
     }
 
@@ -147,6 +182,14 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// What one of them refuses with.
     pub(super) async fn remove(&self, old: &Value, warnings: &mut Vec<String>) -> Result<(), Status> {
+        let view = self.api.reader.store.view();
+        if !webhooks::is_idle(&view, MUTATING) && !webhooks::is_exempt(self.resource) {
+            let facts = self.facts(&view)?;
+            drop(view);
+            let mut nothing = Value::Null;
+            self.call_mutating(&facts, &mut Rounds::default(), &mut nothing, Some(old), warnings)
+                .await?;
+        }
         self.validate(None, Some(old), warnings).await
     }
 
@@ -159,27 +202,80 @@ impl<'a> Chain<'a> {
         self.validate(Some(body), None, warnings).await
     }
 
-    fn judge(&self, view: &Arc<View>, new: Option<&Value>, old: Option<&Value>) -> Result<Vec<String>, Status> {
-        let (new, old) = (self.shown(new), self.shown(old));
-        let attributes = Attributes {
-            request: self.request(),
-            options: &self.options(),
-            object: &new,
-            old: &old,
-        };
+    /// Lets policies judge.
+    async fn judge(
+        &self,
+        view: &Arc<View>,
+        facts: &Facts,
+        new: Option<&Value>,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let (new, old) = (
+            self.shown(&facts.own, new, false).await?,
+            self.shown(&facts.own, old, false).await?,
+        );
+        let attributes = facts.attributes(self.request(), self.resource, &new, &old);
         let judged = self.api.policies.judge(view, &attributes).map_err(Status::damaged)?;
-        judged.map_err(|denied| {
-            let mut status = self.forbidden(&denied.message);
-            status.code = denied.code;
-            status.reason = denied.reason;
-            if let Some(details) = &mut status.details {
-                details.causes.push(Cause {
-                    message: denied.message,
-                    ..Cause::default()
-                });
-            }
-            status
+        warnings.extend(judged.map_err(|denied| self.denied(denied))?);
+        Ok(())
+    }
+
+    fn denied(&self, denied: Denied) -> Status {
+        let mut status = self.forbidden(&denied.message);
+        status.code = denied.code;
+        status.reason = denied.reason;
+        if let Some(details) = &mut status.details {
+            details.causes.push(Cause {
+                message: denied.message,
+                ..Cause::default()
+            });
+        }
+        status
+    }
+
+    /// What policies and webhooks are told beside the objects.
+    fn facts(&self, view: &Arc<View>) -> Result<Facts, Status> {
+        let namespace = match self.namespace {
+            None => Value::Null,
+            Some(name) => match view.get("namespaces", name).map_err(Status::damaged)? {
+                Some(found) => classes::read(&found)?,
+                None => Value::Null,
+            },
+        };
+        Ok(Facts {
+            namespace,
+            options: self.options(),
+            equivalents: self.equivalents(),
+            own: self.resource.clone(),
         })
+    }
+
+    /// The other versions of the same objects that are served.
+    fn equivalents(&self) -> Vec<ResourceRef> {
+        let resource = self.resource;
+        if resource.storage.is_empty()
+            || !self.subresource.is_empty() && resource.subresource(self.subresource).is_none()
+        {
+            return Vec::new();
+        }
+        let Some(custom) = &resource.custom else {
+            let same = |other: &&Resource| {
+                other.storage == resource.storage
+                    && (other.group != resource.group || other.version != resource.version)
+                    && (self.subresource.is_empty() || other.subresource(self.subresource).is_some())
+            };
+            return resources::all().iter().filter(same).map(ResourceRef::from).collect();
+        };
+        let served = self.api.custom.served();
+        let others = custom.versions.iter().filter_map(|version| {
+            let (_, version) = version.api_version.split_once('/')?;
+            served.find(&resource.group, version, &resource.plural)
+        });
+        others
+            .filter(|other| other.version != resource.version)
+            .cloned()
+            .collect()
     }
 
     /// The options as an object, `null` for none.
@@ -206,13 +302,97 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// An object as policies and webhooks see it.
-    fn shown<'b>(&self, object: Option<&'b Value>) -> Cow<'b, Value> {
-        match object {
-            None => Cow::Owned(Value::Null),
-            Some(body) if self.has_own_body() => Cow::Borrowed(body),
-            Some(object) => Cow::Owned(object::in_version(self.resource, object.clone())),
+    /// An object as policies and webhooks see it, in that version. `early`: without what the server gives a new object when
+    /// everybody has agreed.
+    pub(super) async fn shown(
+        &self,
+        version: &ResourceRef,
+        object: Option<&Value>,
+        early: bool,
+    ) -> Result<Value, Status> {
+        let Some(object) = object else {
+            return Ok(Value::Null);
+        };
+        if self.has_own_body() {
+            return Ok(object.clone());
         }
+        if self.subresource == "scale" {
+            return Ok(scale_of(self.resource, object).0);
+        }
+        let mut object = object::in_version(version, object.clone());
+        if early && self.operation == Operation::Create {
+            let metadata = object::metadata_mut(&mut object);
+            for field in ["uid", "creationTimestamp", "generation"] {
+                metadata.remove(field);
+            }
+            if self.name.is_empty() {
+                metadata.remove("name");
+            }
+        }
+        Ok(object)
+    }
+
+    /// What a webhook's patch makes of the object: `shown` is what it saw. In the stored shape; `None` when it changes nothing.
+    ///
+    /// # Errors
+    /// 500 for a patch that cannot be applied, or makes something else of the object.
+    pub(super) async fn patched(
+        &self,
+        webhook: &str,
+        version: &ResourceRef,
+        object: &Value,
+        shown: &Value,
+        patch: &[u8],
+    ) -> Result<Option<Value>, Status> {
+        if self.operation == Operation::Delete {
+            let why = format!(
+                "admission webhook {webhook:?} attempted to modify the object, which is not supported for this operation"
+            );
+            return Err(Status::internal(why));
+        }
+        let (group, apiversion, kind) = group_version_kind(shown);
+        let mut value = match (Schema::of(group, apiversion, kind), &version.custom) {
+            (_, Some(_)) if !self.has_own_body() && self.subresource != "scale" => {
+                let patched = patch::apply_untyped(PatchKind::Json, shown, patch, false);
+                let (value, _) = patched.map_err(Status::internal)?;
+                custom::applied(version, value)?
+            }
+            (Some(schema), _) => {
+                let patched = patch::apply(PatchKind::Json, shown, patch, schema, FieldValidation::Ignore);
+                patched.map_err(Status::internal)?.value
+            }
+            (None, _) => {
+                patch::apply_untyped(PatchKind::Json, shown, patch, false)
+                    .map_err(Status::internal)?
+                    .0
+            }
+        };
+        if value == *shown {
+            return Ok(None);
+        }
+        if self.has_own_body() {
+            return Ok(Some(value));
+        }
+        if self.subresource == "scale" {
+            let scaled = apply_scale(self.resource, object, &value);
+            return scaled
+                .map(Some)
+                .map_err(|refusal| commit::refused(self.resource, self.name, refusal));
+        }
+        // Who manages what is noted by the server alone.
+        let noted = object["metadata"]["managedFields"].clone();
+        let metadata = object::metadata_mut(&mut value);
+        if noted.is_null() {
+            metadata.remove("managedFields");
+        } else {
+            metadata.insert("managedFields", noted);
+        }
+        let mut stored = resources::to_stored(version, value);
+        resources::custom::store(version, &mut stored);
+        if let Some(shape) = version.stored_shape() {
+            resources::complete(shape, &mut stored);
+        }
+        Ok(Some(stored))
     }
 
     /// Whether what is sent is another object than the one that the path names.
@@ -220,7 +400,16 @@ impl<'a> Chain<'a> {
         self.operation == Operation::Connect || self.operation == Operation::Create && !self.subresource.is_empty()
     }
 
-    fn forbidden(&self, why: &str) -> Status {
+    pub(super) fn is_deletion(&self) -> bool {
+        self.operation == Operation::Delete
+    }
+
+    /// Who answers what expressions ask about the user's rights.
+    pub(super) fn authorizer(&self) -> Rights {
+        Rights
+    }
+
+    pub(super) fn forbidden(&self, why: &str) -> Status {
         Status::forbidden(&self.resource.group, &self.resource.plural, self.name, why)
     }
 
@@ -234,6 +423,51 @@ impl<'a> Chain<'a> {
             }
             Refused::Damaged(damaged) => Status::damaged(damaged),
         }
+    }
+}
+
+/// What policies and webhooks are told beside the objects.
+pub(super) struct Facts {
+    /// The object of the namespace, or `null`.
+    namespace: Value,
+    options: Value,
+    equivalents: Vec<ResourceRef>,
+    own: ResourceRef,
+}
+
+impl Facts {
+    /// The request with its objects, which are in that version.
+    pub(super) fn attributes<'a>(
+        &'a self,
+        request: Request<'a>,
+        resource: &'a Resource,
+        object: &'a Value,
+        old: &'a Value,
+    ) -> Attributes<'a> {
+        Attributes {
+            request,
+            resource,
+            equivalents: &self.equivalents,
+            options: &self.options,
+            object,
+            old,
+            namespace: &self.namespace,
+        }
+    }
+
+    /// A version that matching found.
+    pub(super) fn find(&self, own: &ResourceRef, version: &Resource) -> ResourceRef {
+        let same = |other: &&ResourceRef| std::ptr::eq::<Resource>(&***other, version);
+        self.equivalents.iter().find(same).unwrap_or(own).clone()
+    }
+}
+
+/// Answers what expressions ask about a user's rights.
+pub(super) struct Rights;
+
+impl Authorizer for Rights {
+    fn check(&self, _question: &Question) -> Result<(bool, String), String> {
+        Ok((true, String::new()))
     }
 }
 
@@ -253,14 +487,7 @@ pub(in crate::api) async fn connect(api: &Api, info: &RequestInfo) -> Result<(),
 
 /// The options of a connection, as an object.
 fn connect_options(info: &RequestInfo) -> Value {
-    let kind = match (&*info.resource.plural, info.subresource_name()) {
-        ("pods", "exec") => "PodExecOptions",
-        ("pods", "attach") => "PodAttachOptions",
-        ("pods", "portforward") => "PodPortForwardOptions",
-        ("nodes", _) => "NodeProxyOptions",
-        ("services", _) => "ServiceProxyOptions",
-        _ => "PodProxyOptions",
-    };
+    let kind = connection_kind(&info.resource.plural, info.subresource_name());
     let mut options = json!({"kind": kind, "apiVersion": "v1"});
     match kind {
         "PodExecOptions" | "PodAttachOptions" => {
@@ -291,4 +518,11 @@ fn connect_options(info: &RequestInfo) -> Value {
         }
     }
     options
+}
+
+/// Group, version and kind of an object.
+fn group_version_kind(object: &Value) -> (&str, &str, &str) {
+    let text = |field: &str| object[field].as_str().unwrap_or("");
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    (group, version, text("kind"))
 }

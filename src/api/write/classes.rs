@@ -118,6 +118,23 @@ pub(super) fn all_in(view: &Arc<View>, classes: &str, namespace: Option<&str>) -
     Ok(all)
 }
 
+/// Names and revisions of all objects of a resource of which there are few.
+///
+/// # Errors
+/// 500 when they cannot be read.
+pub(in crate::api) fn revisions(view: &Arc<View>, classes: &str) -> Result<Vec<(String, u64)>, Status> {
+    let range = Range {
+        namespace: None,
+        after: None,
+    };
+    let mut listing = view.list(classes, range, &Selection::all());
+    let mut all = Vec::new();
+    while let Some(run) = listing.next(64).map_err(Status::internal)? {
+        all.extend(run.objects().map(|object| (object.key().to_owned(), object.revision())));
+    }
+    Ok(all)
+}
+
 /// A stored class.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 //! | `create`, `update`, `apply`, `delete`, `collection` | the verbs |
 //! | `scale`, `binding`, `eviction`, `token`, `reviews` | paths whose body is not the object itself |
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
-//! | `admission` | who is asked before anything changes, and in which order |
+//! | `admission`, `hooks` | who is asked before anything changes, and in which order |
 //! | `custom` | objects of custom resources |
 //! | `preconditions` | which object, at which revision, a write demands |
 //! | `clearing`, `remains`, `own_status`, `definitions`, `finalizing` | what the server does by itself |
@@ -29,6 +29,7 @@ mod delete;
 mod delete_options;
 mod eviction;
 mod finalizing;
+mod hooks;
 mod manager;
 mod namespaces;
 mod object;
@@ -62,11 +63,12 @@ use payload::PatchType;
 
 pub(super) use super::read::quoted;
 pub(super) use admission::connect;
-pub(super) use classes::all;
+pub(super) use classes::{all, revisions};
 pub(super) use clearing::run as clear_namespaces;
 pub use client::{Client, Delete};
 pub(super) use definitions::Definitions;
 pub(super) use own_status::{add_api_service, remove_own, run as keep_own_statuses, set_condition};
+pub(super) use reply::details;
 pub(super) use scale::get as get_scale;
 pub(super) use services::Services;
 

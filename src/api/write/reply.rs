@@ -8,7 +8,7 @@ use super::object;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::router::json;
-use crate::api::status::Status;
+use crate::api::status::{Cause, Details, Status};
 use crate::api::{read, unstored};
 use crate::resources;
 use crate::resources::scale::{COLUMNS, scale_cells, scale_of};
@@ -53,6 +53,30 @@ pub(super) fn scale(info: &RequestInfo, workload: &Value, warnings: &[String]) -
     let (scale, _) = scale_of(&info.resource, workload);
     let response = unstored::answer(info, StatusCode::OK, COLUMNS, &scale_cells(&scale), &scale)?;
     Ok(with_warnings(response, warnings))
+}
+
+/// The details of a Status that came from elsewhere; `None` for none.
+pub(in crate::api) fn details(told: &Value) -> Option<Box<Details>> {
+    told.as_object()?;
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or("").to_owned();
+    let causes = told["causes"].as_array().into_iter().flatten();
+    Some(Box::new(Details {
+        name: text(told, "name"),
+        group: text(told, "group"),
+        kind: text(told, "kind"),
+        uid: text(told, "uid"),
+        causes: causes
+            .map(|cause| Cause {
+                reason: text(cause, "reason").into(),
+                message: text(cause, "message"),
+                field: text(cause, "field"),
+            })
+            .collect(),
+        retry_after_seconds: told["retryAfterSeconds"]
+            .as_u64()
+            .and_then(|seconds| u32::try_from(seconds).ok())
+            .unwrap_or(0),
+    }))
 }
 
 /// A success Status with a code, as `POST` to a subresource answers.
