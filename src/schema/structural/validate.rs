@@ -347,10 +347,11 @@ impl<'a> Validation<'a> {
                     return self.tell(found, || self.invalid(path, &quoted(text), &what()));
                 }
                 Check::Pattern(at) => {
-                    if !self.step(1 + text.len() as u64 / 64) {
+                    let pattern = &self.all.patterns[at as usize].text;
+                    // At worst each part of a pattern is tried at each letter.
+                    if !self.step(1 + text.len() as u64 / 64 * (1 + pattern.len() as u64 / 64)) {
                         return;
                     }
-                    let pattern = &self.all.patterns[at as usize].text;
                     let what = match self.matches(at, text) {
                         Ok(true) => continue,
                         Ok(false) => format!("should match '{pattern}'"),
@@ -435,14 +436,17 @@ impl<'a> Validation<'a> {
     }
 
     /// `enum`.
-    fn allowed(&self, checks: &[Check], value: &Value, path: &Path<'_>, found: &mut Found) {
+    fn allowed(&mut self, checks: &[Check], value: &Value, path: &Path<'_>, found: &mut Found) {
         let values = checks.iter().find_map(|check| match check {
             Check::Enum(run) => Some(run.of(&self.all.values)),
             _ => None,
         });
-        if let Some(values) = values
-            && !values.iter().any(|allowed| is_allowed(allowed, value))
-        {
+        let Some(values) = values else { return };
+        if self.step(in_words(values.len())) && !values.iter().any(|allowed| is_allowed(allowed, value)) {
+            // All of them are told.
+            if !self.quiet && !self.step(values.len() as u64) {
+                return;
+            }
             self.tell(found, || {
                 let supported: Vec<String> = values.iter().map(plain).collect();
                 let supported: Vec<&str> = supported.iter().map(String::as_str).collect();
@@ -497,7 +501,11 @@ impl<'a> Validation<'a> {
         }
         for check in node.checks() {
             let Check::Required(run) = *check else { continue };
-            for name in self.all.names(run).filter(|name| !map.contains_key(name)) {
+            let names = self.all.names(run);
+            if !self.step(in_words(names.len())) {
+                return;
+            }
+            for name in names.filter(|name| !map.contains_key(name)) {
                 self.tell(found, || FieldError::required(self.field(&path.field(name)), ""));
             }
         }
@@ -534,6 +542,11 @@ impl<'a> Validation<'a> {
             FieldError::invalid_shown(field, "\"\"", detail)
         });
     }
+}
+
+/// Steps of so many comparisons that end early.
+fn in_words(comparisons: usize) -> u64 {
+    comparisons as u64 / 8
 }
 
 /// What a value should be and what it is, if that is something else.
