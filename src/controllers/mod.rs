@@ -6,6 +6,8 @@
 //! client's, under the controller's own user.
 
 mod accounts;
+mod addresses;
+mod autoscale;
 mod claim;
 mod condition;
 mod deployment;
@@ -27,6 +29,8 @@ mod selector;
 mod volumes;
 
 use accounts::{DefaultAccounts, Publisher};
+use addresses::{Given, Ranges};
+use autoscale::Autoscalers;
 use deployment::Deployments;
 use disruption::Budgets;
 use endpoints::{ClassicEndpoints, Mirror, Slices};
@@ -35,7 +39,7 @@ use policies::PolicyStatus;
 use replicas::Replicas;
 use runtime::Controller;
 use tokio::task::JoinSet;
-use volumes::{ClaimProtection, Claims, HollowVolumes, VolumeProtection, Volumes};
+use volumes::{ClaimProtection, Claims, EphemeralVolumes, HollowVolumes, VolumeProtection, Volumes};
 
 use crate::api::Client;
 use crate::api::server::Server;
@@ -59,8 +63,10 @@ impl Controllers {
         start.controller("endpoint-controller", ClassicEndpoints::new);
         start.controller("endpointslice-controller", |client, _| Slices::new(client));
         start.controller("endpointslicemirroring-controller", Mirror::new);
+        start.controller("ephemeral-volume-controller", EphemeralVolumes::new);
         start.controller("hollow-provisioner", HollowVolumes::new);
-        start.controller("persistentvolume-binder", Claims::new);
+        start.controller("horizontal-pod-autoscaler", Autoscalers::new);
+        start.controller("persistent-volume-binder", Claims::new);
         start.controller("persistentvolume-controller", Volumes::new);
         start.controller("pv-protection-controller", |client, _| VolumeProtection::new(client));
         start.controller("pvc-protection-controller", |client, _| ClaimProtection::new(client));
@@ -73,6 +79,8 @@ impl Controllers {
         let authority = server.authority();
         start.controller("root-ca-cert-publisher", |client, _| Publisher::new(client, authority));
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));
+        start.controller("service-cidrs-controller", Ranges::new);
+        start.controller("service-ip-address-controller", |client, _| Given::new(client));
         start.controller("validatingadmissionpolicy-status-controller", |client, _| {
             PolicyStatus::new(client)
         });

@@ -11,7 +11,7 @@ use super::failure::{Failure, guarded};
 use super::figures;
 use super::queue::{Done, Queue};
 use crate::api::Client;
-use crate::store::{Event, EventKind, Object, Range, Selection, View};
+use crate::store::{Damaged, Event, EventKind, Object, Range, Selection, View};
 
 /// Keys that one controller looks at side by side.
 const WORKERS: usize = 4;
@@ -37,6 +37,19 @@ pub(super) trait Controller: Send + Sync + 'static {
     /// # Errors
     /// When what is stored cannot be read.
     fn concerned(&self, change: &Change<'_>, view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure>;
+
+    /// Which objects of its own resource want a look at the start.
+    fn begins_with(&self) -> Selection {
+        Selection::all()
+    }
+
+    /// Whether an object of its own resource that was written or is gone wants a look. Told by its bytes: it is asked about every one.
+    ///
+    /// # Errors
+    /// When they cannot be read; then it gets its look.
+    fn is_about(&self, _object: &Object) -> Result<bool, Damaged> {
+        Ok(true)
+    }
 
     /// Keys that want a look at the start though no object has them: what objects that went meanwhile left behind.
     ///
@@ -133,7 +146,11 @@ async fn follow(
         let mut taken = 0_usize;
         loop {
             match follower.next() {
-                Ok(Some(event)) if is_own => queue.add(event.object.key().into()),
+                Ok(Some(event)) if is_own => {
+                    if controller.is_about(&event.object).unwrap_or(true) {
+                        queue.add(event.object.key().into());
+                    }
+                }
                 Ok(Some(event)) => match controller.concerned(&Change::of(storage, &event), &store.view()) {
                     Ok(keys) => keys.into_iter().for_each(|key| queue.add(key)),
                     Err(error) => {
@@ -161,7 +178,7 @@ async fn follow(
 
 /// Asks for a look at every object of a controller's resource, and at what others left behind.
 fn ask_for_all(view: &Arc<View>, controller: &impl Controller, queue: &Queue<Arc<str>>) -> Result<(), Failure> {
-    let mut listing = view.list(controller.resource(), Range::default(), &Selection::all());
+    let mut listing = view.list(controller.resource(), Range::default(), &controller.begins_with());
     while let Some(run) = listing.next(RUN_MAX)? {
         run.objects().for_each(|object| queue.add(object.key().into()));
     }

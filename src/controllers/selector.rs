@@ -1,5 +1,6 @@
 //! Label selectors of objects (`LabelSelector`), as selections of the store.
 
+use crate::resources::selector_text;
 use crate::store::{Requirement, Selection};
 use crate::tree::Value;
 
@@ -55,6 +56,41 @@ fn equalities(labels: &Value) -> Option<Vec<Requirement>> {
     labels.collect()
 }
 
+/// A label selector in the form in which kube-controller-manager's texts have it.
+pub(super) fn go_text(selector: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let labels = selector["matchLabels"].as_object();
+    let labels: String = labels
+        .into_iter()
+        .flat_map(|labels| labels.iter())
+        .map(|(name, value)| format!("{}: {},", name.as_str(), text(value)))
+        .collect();
+    let expressions = selector["matchExpressions"].as_array();
+    let expressions: String = expressions
+        .into_iter()
+        .flatten()
+        .map(|expression| {
+            let values = expression["values"].as_array();
+            let values: Vec<String> = values.into_iter().flatten().map(text).collect();
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{}],}},",
+                text(&expression["key"]),
+                text(&expression["operator"]),
+                values.join(" ")
+            )
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}
+
+/// A label selector as queries have it; `""` for one that selects everything.
+pub(super) fn query(selector: &Value) -> String {
+    let text = selector_text(Some(selector).filter(|selector| !selector.is_null()));
+    if text == "<none>" { String::new() } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +113,17 @@ mod tests {
         }
         assert_eq!(selection_of_labels(&json!({})), None);
         assert_eq!(selection_of_labels(&json!({"a": "1"})).unwrap().requirements.len(), 1);
+    }
+
+    #[test]
+    fn selectors_are_written_as_people_know_them() {
+        let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["x", "y"]}]});
+        assert_eq!(
+            go_text(&selector),
+            "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{\
+             LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},},}"
+        );
+        assert_eq!(query(&selector), "a=b,k in (x,y)");
+        assert_eq!(query(&Value::Null), "");
     }
 }

@@ -74,6 +74,7 @@ pub use label_selector::selects;
 pub use lookup::condition;
 pub use metadata::dedup_owners;
 pub use reviews::check_review;
+pub use row::selector as selector_text;
 pub use strategy::{
     Begun, Context, begin_create, begin_update, complete, finish_create, finish_update, prepare_create,
     prepare_create_with, prepare_update, prepare_update_with, time_text,

@@ -129,7 +129,7 @@ pub(super) fn labels(map: Option<&Value>) -> String {
 }
 
 /// A label selector as text, requirements sorted by key: `a=1,b in (x,y),!c`; `<none>` when it is absent or empty.
-pub(super) fn selector(selector: Option<&Value>) -> String {
+pub fn selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else {
         return or_none(String::new());
     };

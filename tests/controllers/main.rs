@@ -1,6 +1,8 @@
 //! Controllers at work on a server, as a client sees it.
 
 mod accounts;
+mod addresses;
+mod autoscale;
 #[path = "../serving/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;

@@ -221,3 +221,34 @@ async fn a_claim_stays_while_a_pod_on_a_node_has_it() {
     cluster.admin.delete(&format!("{PODS}/user?gracePeriodSeconds=0")).await;
     cluster.gone(&at(CLAIMS, "data")).await;
 }
+
+#[tokio::test]
+async fn ephemeral_volumes_get_claims_that_are_their_pods() {
+    let cluster = Cluster::start().await;
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "",
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let pod = json!({"metadata": {"name": "user"}, "spec": {"containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]}});
+    let made = cluster.made(PODS, &pod).await;
+    let claim = cluster
+        .until(&at(CLAIMS, "user-scratch"), |answer| answer.code == 200)
+        .await
+        .body;
+    assert_eq!(claim["metadata"]["labels"], json!({"a": "b"}));
+    assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], made["metadata"]["uid"]);
+    cluster.admin.delete(&format!("{PODS}/user?gracePeriodSeconds=0")).await;
+    cluster.gone(&at(CLAIMS, "user-scratch")).await;
+    // A claim of that name which is not the Pod's is left alone.
+    cluster.made(CLAIMS, &claim_of_another("user-scratch")).await;
+    cluster.made(PODS, &pod).await;
+    told(
+        &cluster,
+        "FailedBinding",
+        "was not created for pod default/user (pod is not owner)",
+    )
+    .await;
+}
+
+fn claim_of_another(name: &str) -> Value {
+    claim(name, "1Gi", &json!({}))
+}

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use http::StatusCode;
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -130,6 +131,32 @@ pub(super) async fn answer(
         let text = format!("error trying to reach service: {error}");
         failed(StatusCode::SERVICE_UNAVAILABLE, &text)
     }))
+}
+
+/// Asks the server of a path, with its query, as this server itself: the code and the body. `None`: there is none.
+///
+/// # Errors
+/// Inside, a sentence that says what failed.
+pub(super) async fn ask(api: &Api, path: &str) -> Option<Result<(u16, Bytes), String>> {
+    let remote = api.aggregation.find(path.split('?').next().unwrap_or(path))?;
+    if !remote.is_available {
+        return Some(Ok((StatusCode::SERVICE_UNAVAILABLE.as_u16(), Bytes::new())));
+    }
+    let tls = match &remote.tls {
+        Ok(tls) => tls.clone(),
+        Err(why) => return Some(Err(why.clone())),
+    };
+    let backend = proxy::backend(
+        &api.reader.store.view(),
+        &remote.namespace,
+        &remote.service,
+        remote.port,
+    );
+    let (host, port) = match backend {
+        Ok(found) => found,
+        Err(status) => return Some(Err(status.message)),
+    };
+    Some(Backend { tls, host, port }.get(path).await)
 }
 
 /// Redirects of an aggregated server are not followed by clients that took this server for it.

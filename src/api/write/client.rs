@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 
@@ -14,14 +15,15 @@ use super::target::{Asker, Target};
 use super::update::{self, Edited};
 use super::{create, object};
 use crate::api::negotiate::Answer;
+use crate::api::read::label_selector;
 use crate::api::request::{Query, RequestInfo, Verb};
 use crate::api::status::Status;
-use crate::api::{Api, Stopping};
+use crate::api::{Api, Stopping, aggregation};
 use crate::auth::User;
 use crate::resources::custom::Registry;
 use crate::resources::{Propagation, ResourceRef};
 use crate::schema::FieldValidation;
-use crate::store::{Object, Store};
+use crate::store::{Object, Selection, Store};
 use crate::tree::Value;
 
 /// A client within the process. What it writes goes the way of a request: admission, defaults, validation, managers, the log. It
@@ -77,6 +79,25 @@ impl Client {
     #[allow(clippy::unused_self, reason = "reads stand beside writes")]
     pub fn read(&self, resource: &ResourceRef, object: &Object) -> Result<Value, Status> {
         object::of_stored(object, resource)
+    }
+
+    /// What a label selector selects, as queries have it (`a=1,b in (x,y)`); `None` when it is not valid.
+    pub fn selection(selector: &str) -> Option<Selection> {
+        let requirements = label_selector(selector).ok()?;
+        Some(Selection { requirements })
+    }
+
+    /// Whether another server answers paths below this one (`/apis/GROUP/VERSION`).
+    pub fn is_aggregated(&self, path: &str) -> bool {
+        self.api.aggregation.find(path).is_some()
+    }
+
+    /// Asks the server of an aggregated API for a path, as this server itself: the code and the body. `None`: there is no such server.
+    ///
+    /// # Errors
+    /// Inside, a sentence that says what failed. Takes five seconds at most.
+    pub async fn ask_aggregated(&self, path: &str) -> Option<Result<(u16, Bytes), String>> {
+        aggregation::ask(&self.api, path).await
     }
 
     /// Creates an object, and gives what was made of it. A name is made of `generateName` as for any client.

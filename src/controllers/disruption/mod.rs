@@ -189,7 +189,7 @@ impl Controller for Budgets {
                     "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of the \
                      PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \
                      \".spec.minAvailable\" field of the PDB to an integer value.",
-                    expected::selector_text(&budget["spec"]["selector"])
+                    selector::go_text(&budget["spec"]["selector"])
                 );
                 self.recorder.tell(&budget, Level::Warning, "UnmanagedPods", text);
             }

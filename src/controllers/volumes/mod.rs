@@ -8,17 +8,20 @@
 //! | `claims` | the controller of claims: finds a volume, or asks for one to be made |
 //! | `lifecycle` | the controller of volumes: phases, and what becomes of one that is given back |
 //! | `protect` | the controllers that keep what is used from going |
+//! | `ephemeral` | the controller that makes the claims of Pods' ephemeral volumes |
 //! | `hollow` | makes volumes for simulated nodes |
 
 mod bind;
 mod candidates;
 mod claims;
+mod ephemeral;
 mod hollow;
 mod lifecycle;
 mod matching;
 mod protect;
 
 pub(super) use claims::Claims;
+pub(super) use ephemeral::EphemeralVolumes;
 pub(super) use hollow::HollowVolumes;
 pub(super) use lifecycle::Volumes;
 pub(super) use protect::{ClaimProtection, VolumeProtection};
