@@ -11,6 +11,7 @@ mod autoscale;
 mod claim;
 mod condition;
 mod deployment;
+mod devices;
 mod disruption;
 mod endpoints;
 mod event;
@@ -32,6 +33,7 @@ use accounts::{DefaultAccounts, Publisher};
 use addresses::{Given, Ranges};
 use autoscale::Autoscalers;
 use deployment::Deployments;
+use devices::ResourceClaims;
 use disruption::Budgets;
 use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
@@ -76,6 +78,7 @@ impl Controllers {
         start.controller("replication-controller", |client, events| {
             Replicas::new(client, events, &replicas::REPLICATION_CONTROLLERS)
         });
+        start.controller("resource-claim-controller", ResourceClaims::new);
         let authority = server.authority();
         start.controller("root-ca-cert-publisher", |client, _| Publisher::new(client, authority));
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));

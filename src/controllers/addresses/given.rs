@@ -46,8 +46,9 @@ impl Given {
             .map(|(namespace, name)| format!("{namespace}/{name}").into()))
     }
 
-    /// Deletes what a Service that is gone had, or one that changed no longer has.
-    async fn take_back(&self, view: &Arc<View>, key: &str, kept: &[String]) -> Result<(), Failure> {
+    /// Deletes what a Service had that is gone.
+    async fn take_back(&self, view: &Arc<View>, key: &str) -> Result<(), Failure> {
+        let named = format!("\"name\":\"{}\"", key.split_once('/').map_or(key, |(_, name)| name));
         let selection = Selection {
             requirements: vec![Requirement::LabelIn {
                 name: MANAGED_BY.to_owned(),
@@ -57,8 +58,9 @@ impl Given {
         let mut listing = view.list(ADDRESSES, Range::default(), &selection);
         while let Some(run) = listing.next(RUN_MAX)? {
             for object in run.objects() {
-                if !kept.iter().any(|address| address == object.key()) && self.parent(&object)?.as_deref() == Some(key)
-                {
+                // Most are told apart by their bytes.
+                let may_be = std::str::from_utf8(object.json()?).is_ok_and(|json| json.contains(&named));
+                if may_be && self.parent(&object)?.as_deref() == Some(key) {
                     let delete = Delete {
                         uid: Some(object.sidecar()?.uid.as_str().to_owned()),
                         ..Delete::default()
@@ -113,11 +115,16 @@ impl Controller for Given {
     async fn look(&self, key: &str) -> Result<Done, Failure> {
         let view = self.client.store().view();
         let Some(object) = view.get(SERVICES, key)? else {
-            self.take_back(&view, key, &[]).await?;
+            self.take_back(&view, key).await?;
             return Ok(Done::Settled);
         };
         let service = self.client.read(&self.services, &object)?;
-        for address in addresses_of(&service) {
+        let addresses = addresses_of(&service);
+        if addresses.is_empty() {
+            // It may have had some before.
+            self.take_back(&view, key).await?;
+        }
+        for address in addresses {
             let name = address.to_string();
             if view.get(ADDRESSES, &name)?.is_some() {
                 continue;

@@ -8,7 +8,7 @@ use super::{RUN_MAX, VOLUMES};
 use crate::api::Client;
 use crate::controllers::failure::Failure;
 use crate::resources::ResourceRef;
-use crate::store::{Range, Selection, View};
+use crate::store::{Range, Selection};
 use crate::tree::Value;
 
 /// About 100 bytes for each volume that is not bound and each claim that waits; what is bound costs nothing.
@@ -44,26 +44,16 @@ impl Candidates {
     }
 
     /// The volumes that are not bound.
-    pub(super) fn volumes(
-        &self,
-        client: &Client,
-        resource: &ResourceRef,
-        view: &Arc<View>,
-    ) -> Result<Vec<Value>, Failure> {
-        if self.state().unbound.is_none() {
-            // What changes meanwhile is noted afterwards: the log tells of it once more.
-            let mut listing = view.list(VOLUMES, Range::default(), &Selection::all());
-            let mut unbound = BTreeSet::new();
-            while let Some(run) = listing.next(RUN_MAX)? {
-                for object in run.objects() {
-                    if client.read(resource, &object)?["status"]["phase"] != "Bound" {
-                        unbound.insert(object.key().into());
-                    }
-                }
+    pub(super) fn volumes(&self, client: &Client, resource: &ResourceRef) -> Result<Vec<Value>, Failure> {
+        let names: Vec<Arc<str>> = {
+            // What changes while all are looked at is noted afterwards, for it waits for the lock.
+            let mut state = self.state();
+            if state.unbound.is_none() {
+                state.unbound = Some(unbound(client, resource)?);
             }
-            self.state().unbound.get_or_insert(unbound);
-        }
-        let names: Vec<Arc<str>> = self.state().unbound.iter().flatten().cloned().collect();
+            state.unbound.iter().flatten().cloned().collect()
+        };
+        let view = client.store().view();
         let mut volumes = Vec::new();
         for name in names {
             if let Some(object) = view.get(VOLUMES, &name)? {
@@ -91,4 +81,18 @@ impl Candidates {
     pub(super) fn waiting(&self, class: &str) -> Vec<Arc<str>> {
         self.state().waiting.get(class).into_iter().flatten().cloned().collect()
     }
+}
+
+/// The names of all volumes that are not bound now.
+fn unbound(client: &Client, resource: &ResourceRef) -> Result<BTreeSet<Arc<str>>, Failure> {
+    let mut listing = client.store().view().list(VOLUMES, Range::default(), &Selection::all());
+    let mut unbound = BTreeSet::new();
+    while let Some(run) = listing.next(RUN_MAX)? {
+        for object in run.objects() {
+            if client.read(resource, &object)?["status"]["phase"] != "Bound" {
+                unbound.insert(object.key().into());
+            }
+        }
+    }
+    Ok(unbound)
 }

@@ -148,9 +148,7 @@ impl Claims {
             .is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer");
         // First, so that a volume that comes from now on brings the claim back.
         self.candidates.wait(class_name, &key_of(claim));
-        let volumes = self
-            .candidates
-            .volumes(self.client(), &self.binder.volumes, &self.client().store().view())?;
+        let volumes = self.candidates.volumes(self.client(), &self.binder.volumes)?;
         if let Some(volume) = best(claim, &volumes, waits) {
             return self.bind(volume, claim).await;
         }
