@@ -29,6 +29,15 @@ impl Expression {
         program.run(inputs, budget).map_err(|error| self.wrong(error))
     }
 
+    /// What the expression gives, as JSON.
+    pub(super) fn tree<'a>(&'a self, inputs: &[Input<'a>], budget: &mut Budget) -> Result<Value, String> {
+        let program = self
+            .program
+            .as_ref()
+            .map_err(|wrong| format!("compilation error: {wrong}"))?;
+        program.run_to_tree(inputs, budget).map_err(|error| self.wrong(error))
+    }
+
     /// Whether the expression holds.
     pub(super) fn holds<'a>(&'a self, inputs: &[Input<'a>], budget: &mut Budget) -> Result<bool, String> {
         match self.run(inputs, budget)? {

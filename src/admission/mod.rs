@@ -5,12 +5,16 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/>.
 
 mod expressions;
+mod judging;
 mod matching;
+mod mutations;
 pub mod plugins;
 mod policies;
 pub mod webhooks;
 
-pub use policies::Policies;
+pub use judging::Remarks;
+pub use mutations::Change;
+pub use policies::{Family, Invocation, Policies};
 
 use std::collections::BTreeMap;
 

@@ -1,26 +1,65 @@
-//! ValidatingAdmissionPolicies.
+//! Admission policies of both kinds: which there are, what each is about, and with which parameters it is run. What they say
+//! stands in `judging` and `mutations`.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::expressions::{Conditions, Expression, items, request, text};
+use super::expressions::{Conditions, items, request, text};
 use super::matching::{matches, selects};
-use super::{Attributes, Denied};
-use crate::cel::run::{Budget, Input, Output, Variables};
+use super::{Attributes, Denied, judging, mutations};
+use crate::cel::authorizer::{Authorizer, Question};
+use crate::cel::run::{Budget, Input, Variables};
 use crate::cel::{Environment, Program};
-use crate::resources;
+use crate::resources::{Resource, ResourceRef};
 use crate::store::{Damaged, Range, Selection, View};
 use crate::tree::Value;
 
-const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
-const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
 /// Most that the expressions of a policy may cost for one write; kube-apiserver's number.
 const COST_MAX: u64 = 10_000_000;
 
-/// The policies of a store, compiled; made anew when the store's have changed.
-#[derive(Debug, Default)]
+/// A kind of policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// `ValidatingAdmissionPolicy`
+    Validating,
+    /// `MutatingAdmissionPolicy`
+    Mutating,
+}
+
+impl Family {
+    fn policies(self) -> &'static str {
+        match self {
+            Family::Validating => "validatingadmissionpolicies.admissionregistration.k8s.io",
+            Family::Mutating => "mutatingadmissionpolicies.admissionregistration.k8s.io",
+        }
+    }
+
+    fn bindings(self) -> &'static str {
+        match self {
+            Family::Validating => "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+            Family::Mutating => "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+        }
+    }
+
+    /// How refusals name a policy.
+    fn word(self) -> &'static str {
+        match self {
+            Family::Validating => "ValidatingAdmissionPolicy",
+            Family::Mutating => "policy",
+        }
+    }
+
+    /// Whether nobody has something to say: no policy is bound to anything.
+    pub fn is_idle(self, view: &View) -> bool {
+        view.count(self.bindings(), None) == 0
+    }
+}
+
+/// The policies of one kind, compiled; made anew when the store's have changed. A policy takes a few times the bytes of its expressions.
+#[derive(Debug)]
 pub struct Policies {
+    family: Family,
     compiled: ArcSwap<Compiled>,
 }
 
@@ -28,89 +67,98 @@ pub struct Policies {
 struct Compiled {
     /// Keys and revisions of what was compiled.
     of: Vec<(String, u64)>,
-    policies: Vec<Policy>,
+    policies: Vec<Arc<Policy>>,
 }
 
+/// A policy that is bound to something.
 #[derive(Debug)]
-struct Policy {
-    name: String,
+pub(super) struct Policy {
+    family: Family,
+    pub(super) name: String,
     spec: Value,
     conditions: Conditions,
     variables: Vec<(String, Option<Program>)>,
-    validations: Vec<Validation>,
+    pub(super) rules: Rules,
     /// Names and specs.
     bindings: Vec<(String, Value)>,
 }
 
 #[derive(Debug)]
-struct Validation {
-    expression: Expression,
-    message: String,
-    message_program: Option<Program>,
-    reason: (&'static str, u16),
+pub(super) enum Rules {
+    Validations(judging::Rules),
+    Mutations(Vec<mutations::Mutation>),
 }
 
-/// What a policy says against a write.
-struct Objection {
-    reason: (&'static str, u16),
-    message: String,
+/// A policy that is to be run for a request: under one of its bindings, with one parameter.
+#[derive(Debug, Clone)]
+pub struct Invocation<'a> {
+    pub(super) policy: Arc<Policy>,
+    binding: usize,
+    /// `null` for none.
+    param: Value,
+    /// Why it cannot be run.
+    wrong: Option<String>,
+    /// The version in which it sees the request.
+    pub resource: &'a Resource,
 }
+
+/// Finds a kind that policies have parameters of, by its `apiVersion` and name.
+pub(super) type Kinds<'k> = &'k dyn Fn(&str, &str) -> Option<ResourceRef>;
 
 impl Policies {
-    /// Whether nothing can object: no policy is bound to anything.
-    pub fn is_idle(&self, view: &View) -> bool {
-        view.count(BINDINGS, None) == 0
+    /// Those of a kind.
+    pub fn new(family: Family) -> Self {
+        Self {
+            family,
+            compiled: ArcSwap::default(),
+        }
     }
 
-    /// Lets all policies judge a write. What comes back are warnings.
-    ///
-    /// Costs one look at the names of policies and bindings, and a run of those that are about the write; expressions are bounded.
+    /// Whether nobody has something to say.
+    pub fn is_idle(&self, view: &View) -> bool {
+        self.family.is_idle(view)
+    }
+
+    /// What is to be run for a request, in the order of the names of policies and bindings. Costs one look at the names of all.
     ///
     /// # Errors
-    /// The first refusal; or, as the inner result, why the store could not be read.
-    pub fn judge(&self, view: &Arc<View>, attributes: &Attributes<'_>) -> Result<Result<Vec<String>, Denied>, Damaged> {
-        let mut warnings = Vec::new();
-        if self.is_idle(view) {
-            return Ok(Ok(warnings));
-        }
-        let compiled = self.compiled(view)?;
-        let namespace = attributes.namespace;
-        let request = Value::Object(request(attributes));
-        for policy in &compiled.policies {
-            if matches(&policy.spec["matchConstraints"], attributes).is_none() {
+    /// When the store cannot be read.
+    pub fn invocations<'a>(
+        &self,
+        view: &Arc<View>,
+        attributes: &Attributes<'a>,
+        kinds: Kinds<'_>,
+    ) -> Result<Vec<Invocation<'a>>, Damaged> {
+        let mut all = Vec::new();
+        for policy in &self.compiled(view)?.policies {
+            let Some(resource) = matches(&policy.spec["matchConstraints"], attributes) else {
                 continue;
-            }
-            for (binding, spec) in &policy.bindings {
+            };
+            for (binding, (_, spec)) in policy.bindings.iter().enumerate() {
                 let about = &spec["matchResources"];
                 if !about.is_null() && matches(about, attributes).is_none() {
                     continue;
                 }
-                for objection in policy.objections(view, spec, attributes, &request, namespace)? {
-                    let is = |action: &str| {
-                        let actions = spec["validationActions"].as_array();
-                        actions.is_some_and(|actions| actions.iter().any(|it| it == action))
-                    };
-                    let by = format!("ValidatingAdmissionPolicy '{}' with binding '{binding}'", policy.name);
-                    if is("Deny") {
-                        return Ok(Err(Denied {
-                            reason: objection.reason.0,
-                            code: objection.reason.1,
-                            message: format!("{by} denied request: {}", objection.message),
-                        }));
-                    }
-                    if is("Warn") {
-                        warnings.push(format!("Validation failed for {by}: {}", objection.message));
-                    }
+                let of = |param, wrong| Invocation {
+                    policy: policy.clone(),
+                    binding,
+                    param,
+                    wrong,
+                    resource,
+                };
+                match policy.params(view, spec, attributes, kinds)? {
+                    Ok(params) => all.extend(params.into_iter().map(|param| of(param, None))),
+                    Err(wrong) => all.push(of(Value::Null, Some(format!("failed to configure binding: {wrong}")))),
                 }
             }
         }
-        Ok(Ok(warnings))
+        Ok(all)
     }
 
     /// The policies as they are in the view.
     fn compiled(&self, view: &Arc<View>) -> Result<Arc<Compiled>, Damaged> {
         let mut of = Vec::new();
-        for storage in [POLICIES, BINDINGS] {
+        for storage in [self.family.policies(), self.family.bindings()] {
             each(view, storage, None, |object| {
                 of.push((object.key().to_owned(), object.revision()));
                 Ok(())
@@ -121,19 +169,20 @@ impl Policies {
             return Ok(known);
         }
         let mut bindings: Vec<(String, Value)> = Vec::new();
-        each(view, BINDINGS, None, |object| {
+        each(view, self.family.bindings(), None, |object| {
             bindings.push((object.key().to_owned(), parsed(object.json()?)));
             Ok(())
         })?;
         let mut policies = Vec::new();
-        each(view, POLICIES, None, |object| {
+        each(view, self.family.policies(), None, |object| {
             let name = object.key().to_owned();
             let bound = |(binding, value): &(String, Value)| {
                 (value["spec"]["policyName"] == *name).then(|| (binding.clone(), value["spec"].clone()))
             };
             let own: Vec<(String, Value)> = bindings.iter().filter_map(bound).collect();
             if !own.is_empty() {
-                policies.push(Policy::compile(name, &parsed(object.json()?)["spec"], own));
+                let policy = Policy::compile(self.family, name, &parsed(object.json()?)["spec"], own);
+                policies.push(Arc::new(policy));
             }
             Ok(())
         })?;
@@ -175,7 +224,7 @@ fn read(view: &Arc<View>, storage: &str, key: &str) -> Result<Value, Damaged> {
 }
 
 impl Policy {
-    fn compile(name: String, spec: &Value, bindings: Vec<(String, Value)>) -> Policy {
+    fn compile(family: Family, name: String, spec: &Value, bindings: Vec<(String, Value)>) -> Policy {
         let params = !spec["paramKind"].is_null();
         let asked = Environment::of_admission(params);
         let conditions = Conditions::compile(&spec["matchConditions"], &asked);
@@ -186,95 +235,23 @@ impl Policy {
             environment = environment.with_composed(text(variable, "name"), program.as_ref());
             variables.push((text(variable, "name").to_owned(), program));
         }
-        let validations = items(&spec["validations"])
-            .iter()
-            .map(|validation| Validation {
-                expression: Expression::compile(text(validation, "expression"), &environment),
-                message: text(validation, "message").trim().to_owned(),
-                message_program: Program::compile(text(validation, "messageExpression"), &environment).ok(),
-                reason: match text(validation, "reason") {
-                    "Unauthorized" => ("Unauthorized", 401),
-                    "Forbidden" => ("Forbidden", 403),
-                    "RequestEntityTooLarge" => ("RequestEntityTooLarge", 413),
-                    _ => INVALID,
-                },
-            })
-            .collect();
         Policy {
+            family,
+            rules: match family {
+                Family::Validating => Rules::Validations(judging::Rules::compile(spec, &environment)),
+                Family::Mutating => Rules::Mutations(mutations::compile(spec, environment)),
+            },
             name,
             spec: spec.clone(),
             conditions,
             variables,
-            validations,
             bindings,
         }
     }
 
-    /// What the policy says against a write under one of its bindings.
-    fn objections(
-        &self,
-        view: &Arc<View>,
-        binding: &Value,
-        attributes: &Attributes<'_>,
-        request: &Value,
-        namespace: &Value,
-    ) -> Result<Vec<Objection>, Damaged> {
-        let params = match self.params(view, binding, attributes)? {
-            Ok(params) => params,
-            Err(wrong) => return Ok(self.failed(format!("failed to configure binding: {wrong}"))),
-        };
-        let mut all = Vec::new();
-        for param in &params {
-            let variables = Variables::new(
-                self.variables
-                    .iter()
-                    .map(|(name, program)| (name.as_str(), program.as_ref())),
-            );
-            let mut inputs = vec![
-                Input::Value(attributes.object),
-                Input::Value(attributes.old),
-                Input::Value(request),
-                Input::Value(namespace),
-                Input::Null,
-                Input::Null,
-                Input::Variables(&variables),
-            ];
-            if !self.spec["paramKind"].is_null() {
-                inputs.push(Input::Value(param));
-            }
-            let mut budget = Budget::of(COST_MAX);
-            match self.conditions.hold(&inputs, &mut budget) {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(wrong) => {
-                    all.extend(self.failed(wrong));
-                    continue;
-                }
-            }
-            variables.make(&inputs, &mut budget);
-            for validation in &self.validations {
-                match validation.expression.holds(&inputs, &mut budget) {
-                    Ok(true) => {}
-                    Ok(false) => all.push(Objection {
-                        reason: validation.reason,
-                        message: validation.told(&inputs, &mut budget),
-                    }),
-                    Err(wrong) => all.extend(self.failed(wrong)),
-                }
-            }
-        }
-        Ok(all)
-    }
-
-    /// What a mistake in the policy is to the write.
-    fn failed(&self, message: String) -> Vec<Objection> {
-        if self.spec["failurePolicy"] == "Ignore" {
-            return Vec::new();
-        }
-        vec![Objection {
-            reason: INVALID,
-            message,
-        }]
+    /// Whether mistakes in it do not matter.
+    pub(super) fn ignores_mistakes(&self) -> bool {
+        self.spec["failurePolicy"] == "Ignore"
     }
 
     /// The parameters to run the policy with, `null` for a policy without; or why there are none.
@@ -283,14 +260,13 @@ impl Policy {
         view: &Arc<View>,
         binding: &Value,
         attributes: &Attributes<'_>,
+        kinds: Kinds<'_>,
     ) -> Result<Result<Vec<Value>, String>, Damaged> {
         let (kind, reference) = (&self.spec["paramKind"], &binding["paramRef"]);
         if kind.is_null() || reference.is_null() {
             return Ok(Ok(vec![Value::Null]));
         }
-        let found = resources::all()
-            .iter()
-            .find(|it| *it.kind == *text(kind, "kind") && it.api_version() == text(kind, "apiVersion"));
+        let found = kinds(text(kind, "apiVersion"), text(kind, "kind"));
         let Some(resource) = found else {
             return Ok(Err(format!(
                 "failed to find resource referenced by paramKind: '{}, Kind={}'",
@@ -330,23 +306,91 @@ impl Policy {
     }
 }
 
-const INVALID: (&str, u16) = ("Invalid", 422);
+impl Invocation<'_> {
+    /// The name of the policy and of the binding, and the parameter's namespace and name: no two have the same.
+    pub fn key(&self) -> (String, usize, String) {
+        let named = |field: &str| text(&self.param["metadata"], field);
+        let param = format!("{}/{}", named("namespace"), named("name"));
+        (self.policy.name.clone(), self.binding, param)
+    }
 
-impl Validation {
-    /// The message: of the expression that makes one, as it is written, or the expression that does not hold.
-    fn told<'a>(&'a self, inputs: &[Input<'a>], budget: &mut Budget) -> String {
-        if let Some(program) = &self.message_program
-            && let Ok(Output::Text(text)) = program.run(inputs, budget)
-        {
-            let text = text.trim();
-            if !text.is_empty() && !text.contains('\n') {
-                return text.to_owned();
-            }
+    /// Whether it is run again when others changed the object after it.
+    pub fn is_run_again(&self) -> bool {
+        self.policy.spec["reinvocationPolicy"] == "IfNeeded"
+    }
+
+    pub(super) fn binding(&self) -> &Value {
+        &self.policy.bindings[self.binding].1
+    }
+
+    /// How refusals and warnings name it.
+    pub(super) fn named(&self) -> String {
+        let binding = &self.policy.bindings[self.binding].0;
+        format!(
+            "{} '{}' with binding '{binding}'",
+            self.policy.family.word(),
+            self.policy.name
+        )
+    }
+
+    /// What a mistake in the policy is to the request; `None` when mistakes do not matter.
+    pub fn failed(&self, message: &str) -> Option<Denied> {
+        (!self.policy.ignores_mistakes()).then(|| Denied {
+            reason: "Invalid",
+            code: 422,
+            message: format!("{} denied request: {message}", self.named()),
+        })
+    }
+
+    /// Runs the policy's expressions over the request, which is in the version that the policy sees; `None` when its conditions say
+    /// that it is not about it.
+    ///
+    /// # Errors
+    /// What is wrong with the policy.
+    pub(super) fn run<T>(
+        &self,
+        attributes: &Attributes<'_>,
+        authorizer: &dyn Authorizer,
+        run: impl for<'r> FnOnce(&'r Policy, &[Input<'r>], &mut Budget) -> T,
+    ) -> Result<Option<T>, String> {
+        if let Some(wrong) = &self.wrong {
+            return Err(wrong.clone());
         }
-        if self.message.is_empty() {
-            format!("failed expression: {}", self.expression.text)
-        } else {
-            self.message.clone()
+        let policy = &*self.policy;
+        let request = Value::Object(request(attributes));
+        let question = question(attributes);
+        let variables = policy.variables.iter();
+        let variables = Variables::new(variables.map(|(name, program)| (name.as_str(), program.as_ref())));
+        let mut inputs = vec![
+            Input::Value(attributes.object),
+            Input::Value(attributes.old),
+            Input::Value(&request),
+            Input::Value(attributes.namespace),
+            Input::Authorizer(authorizer),
+            Input::ResourceCheck(authorizer, &question),
+            Input::Variables(&variables),
+        ];
+        if !policy.spec["paramKind"].is_null() {
+            inputs.push(Input::Value(&self.param));
         }
+        let mut budget = Budget::of(COST_MAX);
+        if !policy.conditions.hold(&inputs, &mut budget)? {
+            return Ok(None);
+        }
+        variables.make(&inputs, &mut budget);
+        Ok(Some(run(policy, &inputs, &mut budget)))
+    }
+}
+
+/// What `authorizer.requestResource` asks about.
+pub(super) fn question(attributes: &Attributes<'_>) -> Question {
+    let request = &attributes.request;
+    Question {
+        group: request.resource.group.to_string(),
+        resource: request.resource.plural.to_string(),
+        subresource: request.subresource.to_owned(),
+        namespace: request.namespace.unwrap_or("").to_owned(),
+        name: request.name.to_owned(),
+        ..Question::default()
     }
 }

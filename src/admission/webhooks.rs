@@ -8,9 +8,10 @@ use base64::Engine as _;
 use serde::Deserialize;
 
 use super::expressions::{self, Conditions, items, text};
+use super::policies::question;
 use super::{Attributes, matching};
 use crate::cel::Environment;
-use crate::cel::authorizer::{Authorizer, Question};
+use crate::cel::authorizer::Authorizer;
 use crate::cel::run::{Budget, Input};
 use crate::resources::Resource;
 use crate::store::View;
@@ -154,19 +155,6 @@ impl Webhook {
             Err(_) if self.fails_open() => Ok(false),
             held => held,
         }
-    }
-}
-
-/// What `authorizer.requestResource` asks about.
-pub(super) fn question(attributes: &Attributes<'_>) -> Question {
-    let request = &attributes.request;
-    Question {
-        group: request.resource.group.to_string(),
-        resource: request.resource.plural.to_string(),
-        subresource: request.subresource.to_owned(),
-        namespace: request.namespace.unwrap_or("").to_owned(),
-        name: request.name.to_owned(),
-        ..Question::default()
     }
 }
 

@@ -40,6 +40,7 @@ mod yaml_text;
 pub use stopping::{Stopper, Stopping};
 pub use write::{Client, Delete};
 
+use crate::admission::{Family, Policies};
 use crate::auth::Authenticator;
 use crate::resources::custom::Registry;
 use connection::Limits;
@@ -64,6 +65,8 @@ pub struct Api {
     trusted: webhooks::Trusted,
     /// Policies that judge writes.
     policies: crate::admission::Policies,
+    /// Policies that change what is written.
+    mutations: crate::admission::Policies,
     metrics: metrics::Metrics,
     fairness: Arc<fairness::Fairness>,
     /// What other API servers serve.
@@ -92,7 +95,8 @@ impl Api {
             mutating: webhooks::Webhooks::default(),
             validating: webhooks::Webhooks::default(),
             trusted: webhooks::Trusted::default(),
-            policies: crate::admission::Policies::default(),
+            policies: Policies::new(Family::Validating),
+            mutations: Policies::new(Family::Mutating),
             services: write::Services::open(&reader.store)?,
             fairness: Arc::new(fairness::Fairness::new(&limits, metrics.recorder())),
             reader,

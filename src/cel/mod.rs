@@ -28,6 +28,7 @@ pub mod run;
 mod semantics;
 mod shape;
 mod source;
+mod tree;
 mod types;
 mod unify;
 mod value;

@@ -23,7 +23,13 @@ impl Budget {
         }
     }
 
-    fn spend(&mut self, cost: u64, work: u64) -> bool {
+    /// The values of variables, and what a run may cost.
+    pub(super) fn start<'a>(&self, inputs: &[Input<'a>]) -> (Vec<Val<'a>>, u64, u64) {
+        let values = inputs.iter().map(|input| value(*input)).collect();
+        (values, COST_MAX, WORK_MAX.min(self.work))
+    }
+
+    pub(super) fn spend(&mut self, cost: u64, work: u64) -> bool {
         let enough = cost <= self.cost;
         self.cost = self.cost.saturating_sub(cost);
         self.work = self.work.saturating_sub(work);
@@ -113,8 +119,8 @@ impl Program {
     ///
     /// Bounded by the budget, and by 1,000,000 units for one run.
     pub fn run<'a>(&'a self, inputs: &[Input<'a>], budget: &mut Budget) -> Result<Output, RunError> {
-        let values: Vec<Val<'a>> = inputs.iter().map(|input| value(*input)).collect();
-        let (outcome, used) = machine::run(self, &values, COST_MAX, WORK_MAX.min(budget.work));
+        let (values, cost_max, work_max) = budget.start(inputs);
+        let (outcome, used) = machine::run(self, &values, cost_max, work_max);
         if !budget.spend(used.cost, used.work) {
             return Err(RunError::OutOfBudget);
         }

@@ -90,6 +90,19 @@ impl Applied {
     }
 }
 
+/// `live` with what `configuration` names, without a word about who manages what: what a policy applies. It may name no part of
+/// what is one value, such as an atomic list.
+///
+/// # Errors
+/// The place of such a part; or of a list whose elements cannot be told apart.
+pub fn merged(typed: Typed<'_>, live: &Value, configuration: &Value) -> Result<Value, String> {
+    if let Some(place) = merge::atomic(typed, configuration, 0) {
+        return Err(format!("may not mutate atomic arrays, maps or structs: {place}"));
+    }
+    let merged = merge::merge(typed, live, configuration)?;
+    Ok(merged.unwrap_or_else(|| live.clone()))
+}
+
 /// Applies `configuration` for `request.manager` to `live` (`None`: there is no object yet). Both are in the version of the
 /// request, and `typed` is what they are; both have `apiVersion` and `kind`.
 ///

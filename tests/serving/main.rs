@@ -11,6 +11,7 @@ mod fairness;
 mod floods;
 mod identity;
 mod limits;
+mod policies;
 mod writes;
 
 use std::path::Path;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::delete_options::DeleteOptions;
-use super::hooks::Rounds;
+use super::rounds::Rounds;
 use super::target::Target;
 use super::{classes, commit, custom, object};
 use crate::admission::webhooks::{self, MUTATING, VALIDATING};
@@ -123,18 +123,34 @@ impl<'a> Chain<'a> {
     ) -> Result<bool, Status> {
         let view = self.api.reader.store.view();
         self.plug(&view, object, old, warnings)?;
-        if webhooks::is_idle(&view, MUTATING) || webhooks::is_exempt(self.resource) {
+        let (policies, hooks) = (!self.api.mutations.is_idle(&view), !webhooks::is_idle(&view, MUTATING));
+        if !(policies || hooks) || webhooks::is_exempt(self.resource) {
             return Ok(false);
         }
         let facts = self.facts(&view)?;
         drop(view);
-        let mut rounds = Rounds::default();
-        let has_changed = self.call_mutating(&facts, &mut rounds, object, old, warnings).await?;
-        if has_changed {
-            // What changed may call for a plugin or a webhook that had nothing to say before.
-            self.plug(&self.api.reader.store.view(), object, old, warnings)?;
-            rounds.begin_second(object);
-            self.call_mutating(&facts, &mut rounds, object, old, warnings).await?;
+        let (mut ran, mut called) = (Rounds::default(), Rounds::default());
+        let mut has_changed = false;
+        for is_second in [false, true] {
+            if is_second {
+                if !has_changed {
+                    break;
+                }
+                // What changed may call for a plugin, a policy or a webhook that had nothing to say before.
+                self.plug(&self.api.reader.store.view(), object, old, warnings)?;
+            }
+            if policies {
+                if is_second {
+                    ran.begin_second(object);
+                }
+                has_changed |= self.run_mutations(&facts, &mut ran, object, old).await?;
+            }
+            if hooks {
+                if is_second {
+                    called.begin_second(object);
+                }
+                has_changed |= self.call_mutating(&facts, &mut called, object, old, warnings).await?;
+            }
         }
         Ok(has_changed)
     }
@@ -168,7 +184,7 @@ impl<'a> Chain<'a> {
         if (hooks || policies) && !webhooks::is_exempt(self.resource) {
             let facts = self.facts(&view)?;
             if policies {
-                self.judge(&view, &facts, object, old, warnings).await?;
+                self.judge(&facts, object, old, warnings).await?;
             }
             drop(view);
             self.call_validating(&facts, object, old, warnings).await?;
@@ -202,26 +218,7 @@ impl<'a> Chain<'a> {
         self.validate(Some(body), None, warnings).await
     }
 
-    /// Lets policies judge.
-    async fn judge(
-        &self,
-        view: &Arc<View>,
-        facts: &Facts,
-        new: Option<&Value>,
-        old: Option<&Value>,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
-        let (new, old) = (
-            self.shown(&facts.own, new, false).await?,
-            self.shown(&facts.own, old, false).await?,
-        );
-        let attributes = facts.attributes(self.request(), self.resource, &new, &old);
-        let judged = self.api.policies.judge(view, &attributes).map_err(Status::damaged)?;
-        warnings.extend(judged.map_err(|denied| self.denied(denied))?);
-        Ok(())
-    }
-
-    fn denied(&self, denied: Denied) -> Status {
+    pub(super) fn denied(&self, denied: Denied) -> Status {
         let mut status = self.forbidden(&denied.message);
         status.code = denied.code;
         status.reason = denied.reason;
@@ -247,7 +244,6 @@ impl<'a> Chain<'a> {
             namespace,
             options: self.options(),
             equivalents: self.equivalents(),
-            own: self.resource.clone(),
         })
     }
 
@@ -336,7 +332,7 @@ impl<'a> Chain<'a> {
     ///
     /// # Errors
     /// 500 for a patch that cannot be applied, or makes something else of the object.
-    pub(super) async fn patched(
+    pub(super) fn patched(
         &self,
         webhook: &str,
         version: &ResourceRef,
@@ -350,23 +346,43 @@ impl<'a> Chain<'a> {
             );
             return Err(Status::internal(why));
         }
-        let (group, apiversion, kind) = group_version_kind(shown);
-        let mut value = match (Schema::of(group, apiversion, kind), &version.custom) {
-            (_, Some(_)) if !self.has_own_body() && self.subresource != "scale" => {
+        let patched = self.apply_patch(version, shown, patch)?;
+        self.taken(version, object, shown, patched)
+    }
+
+    /// `shown` after a JSON patch.
+    ///
+    /// # Errors
+    /// 500 for a patch that cannot be applied, or makes something else of the object.
+    pub(super) fn apply_patch(&self, version: &ResourceRef, shown: &Value, patch: &[u8]) -> Result<Value, Status> {
+        match schema_of(shown) {
+            _ if self.is_custom(version) => {
                 let patched = patch::apply_untyped(PatchKind::Json, shown, patch, false);
-                let (value, _) = patched.map_err(Status::internal)?;
-                custom::applied(version, value)?
+                custom::applied(version, patched.map_err(Status::internal)?.0)
             }
-            (Some(schema), _) => {
+            Some(schema) => {
                 let patched = patch::apply(PatchKind::Json, shown, patch, schema, FieldValidation::Ignore);
-                patched.map_err(Status::internal)?.value
+                Ok(patched.map_err(Status::internal)?.value)
             }
-            (None, _) => {
-                patch::apply_untyped(PatchKind::Json, shown, patch, false)
-                    .map_err(Status::internal)?
-                    .0
-            }
-        };
+            None => Ok(patch::apply_untyped(PatchKind::Json, shown, patch, false)
+                .map_err(Status::internal)?
+                .0),
+        }
+    }
+
+    /// Whether what is shown is an object of a custom resource.
+    pub(super) fn is_custom(&self, version: &ResourceRef) -> bool {
+        version.custom.is_some() && !self.has_own_body() && self.subresource != "scale"
+    }
+
+    /// The object as it is to be when `value` is to become of `shown`; `None` when that changes nothing.
+    pub(super) fn taken(
+        &self,
+        version: &ResourceRef,
+        object: &Value,
+        shown: &Value,
+        mut value: Value,
+    ) -> Result<Option<Value>, Status> {
         if value == *shown {
             return Ok(None);
         }
@@ -432,7 +448,6 @@ pub(super) struct Facts {
     namespace: Value,
     options: Value,
     equivalents: Vec<ResourceRef>,
-    own: ResourceRef,
 }
 
 impl Facts {
@@ -520,9 +535,9 @@ fn connect_options(info: &RequestInfo) -> Value {
     options
 }
 
-/// Group, version and kind of an object.
-fn group_version_kind(object: &Value) -> (&str, &str, &str) {
+/// The schema of an object of a built-in kind.
+pub(super) fn schema_of(object: &Value) -> Option<Schema<'static>> {
     let text = |field: &str| object[field].as_str().unwrap_or("");
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-    (group, version, text("kind"))
+    Schema::of(group, version, text("kind"))
 }

@@ -1,44 +1,17 @@
 //! Webhooks are asked: mutating ones one after the other, validating ones at once.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::task::JoinSet;
 
 use super::admission::{Chain, Facts};
+use super::rounds::Rounds;
 use crate::admission::webhooks::{self, MUTATING, VALIDATING, Verdict, Webhook};
 use crate::api::status::Status;
 use crate::api::webhooks::{Call, Counted, rejection};
 use crate::store::View;
 use crate::tree::Value;
-
-/// What is known from the first round of mutating webhooks to the second, in which some are asked again.
-#[derive(Default)]
-pub(super) struct Rounds {
-    is_second: bool,
-    /// Asked, and to be asked again should another change the object after them.
-    asked: BTreeSet<(String, usize)>,
-    /// To be asked again.
-    due: BTreeSet<(String, usize)>,
-    /// The object after the last webhook.
-    last: Option<Value>,
-}
-
-impl Rounds {
-    /// Begins the second round, with an object that plugins may have changed since.
-    pub(super) fn begin_second(&mut self, object: &Value) {
-        self.is_second = true;
-        if self.last.as_ref().is_some_and(|last| last != object) {
-            self.changed();
-        }
-    }
-
-    /// The object changed: those that were asked before are to be asked again.
-    pub(super) fn changed(&mut self) {
-        self.due.append(&mut self.asked);
-    }
-}
 
 /// What a call came to.
 enum Outcome {
@@ -56,7 +29,7 @@ impl Chain<'_> {
     pub(super) async fn call_mutating(
         &self,
         facts: &Facts,
-        rounds: &mut Rounds,
+        rounds: &mut Rounds<(String, usize)>,
         object: &mut Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
@@ -69,7 +42,7 @@ impl Chain<'_> {
         drop(view);
         let mut has_changed = false;
         for hook in hooks.iter() {
-            if rounds.is_second && !rounds.due.contains(&hook.place) {
+            if rounds.skips(&hook.place) {
                 continue;
             }
             let deletes = self.is_deletion();
@@ -87,7 +60,7 @@ impl Chain<'_> {
             if let Some(verdict) = verdict {
                 warnings.extend(verdict.warnings);
                 if let Some(patch) = verdict.patch {
-                    let patched = self.patched(&hook.name, &version, object, &shown, &patch).await?;
+                    let patched = self.patched(&hook.name, &version, object, &shown, &patch)?;
                     if let Some(patched) = patched {
                         *object = patched;
                         has_changed = true;
@@ -96,10 +69,10 @@ impl Chain<'_> {
                 }
             }
             if hook.is_asked_again() {
-                rounds.asked.insert(hook.place.clone());
+                rounds.asked(hook.place.clone());
             }
         }
-        rounds.last = Some(object.clone());
+        rounds.end(object);
         Ok(has_changed)
     }
 

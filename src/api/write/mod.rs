@@ -6,7 +6,7 @@
 //! | `create`, `update`, `apply`, `delete`, `collection` | the verbs |
 //! | `scale`, `binding`, `eviction`, `token`, `reviews` | paths whose body is not the object itself |
 //! | `namespaces`, `pods`, `classes`, `rules` | what single resources have of their own |
-//! | `admission`, `hooks` | who is asked before anything changes, and in which order |
+//! | `admission`, `hooks`, `policies`, `rounds` | who is asked before anything changes, and in which order |
 //! | `custom` | objects of custom resources |
 //! | `preconditions` | which object, at which revision, a write demands |
 //! | `clearing`, `remains`, `own_status`, `definitions`, `finalizing` | what the server does by itself |
@@ -37,10 +37,12 @@ mod options;
 mod own_status;
 mod payload;
 mod pods;
+mod policies;
 mod preconditions;
 mod remains;
 mod reply;
 mod reviews;
+mod rounds;
 mod rules;
 mod scale;
 mod services;

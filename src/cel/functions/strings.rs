@@ -52,6 +52,10 @@ pub(super) const ROWS: &[Row] = &[
         }
         _ => None,
     }),
+    ("jsonpatch.escapeKey", false, Price::Tenths(1), |_, args| match args {
+        [Val::String(text)] => Some(Ok(Val::text(text.replace('~', "~0").replace('/', "~1")))),
+        _ => None,
+    }),
     ("split", true, Price::Tenths(2), |machine, args| match args {
         [Val::String(text), Val::String(separator)] => Some(split(machine, text, separator, -1)),
         [Val::String(text), Val::String(separator), Val::Int(limit)] => Some(split(machine, text, separator, *limit)),

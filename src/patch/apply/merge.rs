@@ -27,6 +27,33 @@ pub(super) fn merge(typed: Typed<'_>, live: &Value, configuration: &Value) -> Re
     }
 }
 
+/// How deep a configuration is looked into.
+const DEPTH_MAX: usize = 128;
+
+/// The path of the first part of a configuration that is an atomic list or map.
+pub(super) fn atomic(typed: Typed<'_>, configuration: &Value, depth: usize) -> Option<String> {
+    if depth > DEPTH_MAX {
+        return Some(String::new());
+    }
+    match (typed.form(Some(configuration)), configuration) {
+        (Form::Map(map), Value::Object(_)) if map.atomic => Some(String::new()),
+        (Form::List(list), Value::Array(_)) if list.kind == ListType::Atomic => Some(String::new()),
+        (Form::Map(map), Value::Object(fields)) => {
+            let mut cursor = 0;
+            fields
+                .iter()
+                .find_map(|(key, value)| match map.member(key, &mut cursor) {
+                    Member::Field(typed) | Member::Key(typed) => {
+                        atomic(typed, value, depth + 1).map(|rest| format!(".{key}{rest}"))
+                    }
+                    Member::Unknown => None,
+                })
+        }
+        (Form::List(list), Value::Array(items)) => items.iter().find_map(|item| atomic(list.item, item, depth + 1)),
+        _ => None,
+    }
+}
+
 /// Puts the name of what was merged before an error.
 fn at<T>(name: &str, merged: Result<T, String>) -> Result<T, String> {
     merged.map_err(|error| {
