@@ -16,6 +16,7 @@ use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
 use crate::controllers::Controllers;
+use crate::scheduler::Scheduler;
 use crate::store::{self, OpenError, Options};
 
 /// Where a server keeps its data unless told otherwise.
@@ -74,7 +75,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value = "4GiB", value_parser = bytes)]
     history_bytes: u64,
 
-    /// Whether the built-in controllers run
+    /// Whether the built-in controllers and the scheduler run
     #[arg(long, value_enum, default_value_t = Switch::On)]
     controllers: Switch,
 
@@ -212,7 +213,9 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         kubelets: arguments.kubelets.access(),
     };
     let server = Server::start(config).await.map_err(explain)?;
-    let controllers = (arguments.controllers == Switch::On).then(|| Controllers::start(&server));
+    let is_on = arguments.controllers == Switch::On;
+    let controllers = is_on.then(|| Controllers::start(&server));
+    let scheduler = is_on.then(|| Scheduler::start(&server));
     if is_lax {
         tracing::warn!(
             "durability=os: a crash of this machine may lose the newest writes, and history starts anew after it"
@@ -223,7 +226,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     let name = signals.next().await;
     tracing::info!("{name}: stopping");
     tokio::select! {
-        () = stop(server, controllers) => tracing::info!("stopped"),
+        () = stop(server, controllers, scheduler) => tracing::info!("stopped"),
         name = signals.next() => {
             return Err(Failure::new(Exit::Failure, format!("{name} again: ended before everything was finished"))
                 .advise("acknowledged writes are safe; the next start takes a little longer"));
@@ -232,10 +235,13 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     Ok(())
 }
 
-async fn stop(server: Server, controllers: Option<Controllers>) {
+async fn stop(server: Server, controllers: Option<Controllers>, scheduler: Option<Scheduler>) {
     server.stop().await;
     if let Some(controllers) = controllers {
         controllers.ended().await;
+    }
+    if let Some(scheduler) = scheduler {
+        scheduler.ended().await;
     }
 }
 

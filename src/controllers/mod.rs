@@ -14,7 +14,6 @@ mod deployment;
 mod devices;
 mod disruption;
 mod endpoints;
-mod event;
 mod failure;
 mod figures;
 mod garbage;
@@ -45,6 +44,7 @@ use volumes::{ClaimProtection, Claims, EphemeralVolumes, HollowVolumes, VolumePr
 
 use crate::api::Client;
 use crate::api::server::Server;
+use crate::events as event;
 
 /// Controllers at work. They end when the server does.
 #[derive(Debug)]

@@ -26,15 +26,26 @@ pub(super) async fn bind(
 ) -> Result<Response, Status> {
     let mut decoded = create::decode(info, syntax, body, options.validation)?;
     create::check_place(info, &mut decoded.value)?;
-    let mut binding = decoded.value;
+    place(api, info, options.dry_run, decoded.value, &mut decoded.warnings).await?;
+    Ok(reply::with_warnings(reply::created(), &decoded.warnings))
+}
+
+/// Assigns the Pod to the node that `binding` names.
+pub(super) async fn place(
+    api: &Api,
+    info: &RequestInfo,
+    dry_run: bool,
+    mut binding: Value,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
     namespaces::admit(&api.reader.store.view(), info, object::admission_name(&binding))?;
     let name = object::meta(&binding, "name").to_owned();
     if info.name.as_ref().is_some_and(|asked| *asked != name) {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     // The older path names no Pod; the Binding does.
-    let chain = Chain::of_create(api, info, &name, options.dry_run);
-    chain.admit(&mut binding, &mut decoded.warnings).await?;
+    let chain = Chain::of_create(api, info, &name, dry_run);
+    chain.admit(&mut binding, warnings).await?;
     let node = binding["target"]["name"].as_str().unwrap_or("");
     check_target(binding["target"]["kind"].as_str().unwrap_or(""), node)?;
     if name.is_empty() {
@@ -85,8 +96,7 @@ pub(super) async fn bind(
             warnings: Vec::new(),
         })
     };
-    update::change(api, &target, options.dry_run, edit).await?;
-    Ok(reply::with_warnings(reply::created(), &decoded.warnings))
+    update::change(api, &target, dry_run, edit).await.map(drop)
 }
 
 /// A Pod is bound to a node, which has a name.

@@ -13,7 +13,7 @@ use super::manager::Manager;
 use super::options::WriteOptions;
 use super::target::{Asker, Target};
 use super::update::{self, Edited};
-use super::{create, object};
+use super::{binding, create, object};
 use crate::api::negotiate::Answer;
 use crate::api::read::label_selector;
 use crate::api::request::{Query, RequestInfo, Verb};
@@ -21,10 +21,10 @@ use crate::api::status::Status;
 use crate::api::{Api, Stopping, aggregation};
 use crate::auth::User;
 use crate::resources::custom::Registry;
-use crate::resources::{Propagation, ResourceRef};
+use crate::resources::{self, Propagation, ResourceRef, SubresourceRef};
 use crate::schema::FieldValidation;
 use crate::store::{Object, Selection, Store};
-use crate::tree::Value;
+use crate::tree::{Value, json};
 
 /// A client within the process. What it writes goes the way of a request: admission, defaults, validation, managers, the log. It
 /// reads views of the store itself. Cheap to clone.
@@ -110,18 +110,7 @@ impl Client {
         namespace: Option<&str>,
         object: Value,
     ) -> Result<Value, Status> {
-        let info = RequestInfo {
-            verb: Verb::Create,
-            resource: resource.clone(),
-            subresource: None,
-            namespace: namespace.map(str::to_owned),
-            name: None,
-            query: Query::new(""),
-            answer: Answer::default(),
-            user: self.user.clone(),
-            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            headers: HeaderMap::new(),
-        };
+        let info = self.request(resource.clone(), namespace);
         let options = WriteOptions {
             dry_run: false,
             validation: FieldValidation::default(),
@@ -130,6 +119,44 @@ impl Client {
         let created = create::insert(&self.api, &info, &options, &manager, object, Vec::new()).await?;
         let body = created.into_body().collect().await.map_err(Status::internal)?;
         serde_json::from_slice(&body.to_bytes()).map_err(Status::internal)
+    }
+
+    /// Assigns a Pod to a node.
+    ///
+    /// # Errors
+    /// What a client would be answered: 404 when the Pod is gone, 409 when it is not the one with that UID, has a node, has gates, or
+    /// is being deleted.
+    pub async fn bind(&self, namespace: &str, name: &str, uid: &str, node: &str) -> Result<(), Status> {
+        let pods = resources::find("", "v1", "pods").map(ResourceRef::from);
+        let pods = pods.ok_or_else(Status::method_not_allowed)?;
+        let info = RequestInfo {
+            subresource: SubresourceRef::find(&pods, "binding"),
+            name: Some(name.to_owned()),
+            ..self.request(pods, Some(namespace))
+        };
+        let binding = json!({
+            "kind": "Binding",
+            "apiVersion": "v1",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "target": {"kind": "Node", "name": node},
+        });
+        binding::place(&self.api, &info, false, binding, &mut Vec::new()).await
+    }
+
+    /// The request that a creation would be.
+    fn request(&self, resource: ResourceRef, namespace: Option<&str>) -> RequestInfo {
+        RequestInfo {
+            verb: Verb::Create,
+            resource,
+            subresource: None,
+            namespace: namespace.map(str::to_owned),
+            name: None,
+            query: Query::new(""),
+            answer: Answer::default(),
+            user: self.user.clone(),
+            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            headers: HeaderMap::new(),
+        }
     }
 
     /// Changes an object, or with `subresource` that part of it: `edit` gets it as it is, in the resource's version, and says how it

@@ -1,4 +1,4 @@
-//! Events: what a controller did or could not do, told to whoever looks (`kubectl describe`).
+//! Events: what a controller or the scheduler did or could not do, told to whoever looks (`kubectl describe`).
 //!
 //! Rules of client-go's correlator: the same event again raises the count of the first; many that differ in their text only become
 //! one; of one object no more than a burst and then one in five minutes. They are written by a task of their own: nobody waits
@@ -28,13 +28,13 @@ const ONE_MORE_AFTER: Duration = Duration::from_mins(5);
 
 /// Tells events. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     sender: mpsc::Sender<Told>,
 }
 
 /// Whether something is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Level {
+pub(crate) enum Level {
     Normal,
     Warning,
 }
@@ -50,13 +50,13 @@ struct Told {
 
 impl Recorder {
     /// A recorder, and the task that writes what it is told, in the name of `component`.
-    pub(super) fn new(client: Client, component: &'static str) -> (Self, impl Future<Output = ()> + Send) {
+    pub(crate) fn new(client: Client, component: &'static str) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         (Self { sender }, write(client, component, receiver))
     }
 
     /// Tells something about an object, which has its kind and apiVersion.
-    pub(super) fn tell(&self, object: &Value, level: Level, reason: &'static str, message: String) {
+    pub(crate) fn tell(&self, object: &Value, level: Level, reason: &'static str, message: String) {
         let metadata = &object["metadata"];
         let about = json!({
             "apiVersion": object["apiVersion"].as_str(),
