@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::Client;
+use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Resource};
 use flatkube::store::{Change, Options, Precondition, Prepared, Store, Write};
@@ -130,6 +131,7 @@ fn config(folder: &Path) -> ServerConfig {
             ..Options::default()
         },
         controllers: false,
+        plugins: Plugins::without_accounts(),
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
         limits: Limits::default(),

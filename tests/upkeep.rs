@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::Client;
+use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::store::Options;
 use hyper::StatusCode;
@@ -192,6 +193,7 @@ fn readers_see_whole_states_while_shelves_and_history_turn_over() {
             token_auth_file: Some(tokens),
             store: options(),
             controllers: false,
+            plugins: Plugins::without_accounts(),
             compress: Compress::default(),
             kubelets: KubeletAccess::default(),
             limits: Limits::default(),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::resources::{self, Context, Resource};
 use flatkube::store::{Change, Durability, Options, Precondition, Store, Write};
@@ -71,6 +72,7 @@ impl Served {
                 ..Options::default()
             },
             controllers: false,
+            plugins: Plugins::without_accounts(),
             compress: Compress::Always,
             kubelets: KubeletAccess::default(),
             limits: Limits {

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
+use flatkube::admission::plugins::Plugins;
 use flatkube::api::read::Compress;
 use flatkube::api::server::{KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::store::{Durability, Store};
@@ -136,6 +137,7 @@ impl Served {
             token_auth_file: Some(tokens),
             store: opened::options(Durability::Os),
             controllers: false,
+            plugins: Plugins::without_accounts(),
             compress: Compress::default(),
             kubelets: KubeletAccess::default(),
             limits: Limits::default(),

@@ -92,6 +92,9 @@ impl Process {
                 "127.0.0.1:0",
                 "--http-bind",
                 "127.0.0.1:0",
+                // Nobody waits for accounts.
+                "--disable-admission-plugins",
+                "ServiceAccount",
                 "--data-dir",
             ])
             .arg(dir.path().join("data"))

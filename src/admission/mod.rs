@@ -18,7 +18,7 @@ pub use policies::{Family, Invocation, Policies};
 
 use std::collections::BTreeMap;
 
-use crate::resources::{Resource, ResourceRef};
+use crate::resources::{FieldError, Resource, ResourceRef};
 use crate::store::Damaged;
 use crate::tree::Value;
 
@@ -112,6 +112,8 @@ pub enum Refused {
         /// The whole message.
         message: String,
     },
+    /// 422: fields that break rules.
+    Invalid(Vec<FieldError>),
     /// The store could not be read.
     Damaged(Damaged),
 }

@@ -9,6 +9,7 @@ use super::path::{self, Route};
 use super::peer::Peer;
 use super::read::{Compress, Notice, Position, Reader, field_selector, label_selector};
 use super::{Api, Stopper, bootstrap};
+use crate::admission::plugins::Plugins;
 use crate::auth::{Authenticator, AuthenticatorConfig, User};
 use crate::resources::custom::Registry;
 use crate::resources::{Resource, ResourceRef};
@@ -47,6 +48,7 @@ impl Served {
             limits.clone(),
             None,
             Arc::default(),
+            Plugins::without_accounts(),
         )?);
         Ok(Self { api, limits, stopper })
     }

@@ -38,7 +38,7 @@ mod yaml;
 mod yaml_text;
 
 pub use stopping::{Stopper, Stopping};
-pub use write::{Client, Delete};
+pub use write::{Client, Delete, Stillness};
 
 use crate::admission::{Family, Policies};
 use crate::auth::Authenticator;
@@ -63,6 +63,9 @@ pub struct Api {
     mutating: webhooks::Webhooks,
     validating: webhooks::Webhooks,
     trusted: webhooks::Trusted,
+    /// Built-in plugins that change and judge writes.
+    plugins: crate::admission::plugins::Plugins,
+    quotas: write::Quotas,
     /// Policies that judge writes.
     policies: crate::admission::Policies,
     /// Policies that change what is written.
@@ -86,6 +89,7 @@ impl Api {
         limits: Limits,
         backends: Option<proxy::Backends>,
         custom: Arc<Registry>,
+        plugins: crate::admission::plugins::Plugins,
     ) -> Result<Self, String> {
         let metrics = metrics::Metrics::new();
         Ok(Self {
@@ -95,6 +99,8 @@ impl Api {
             mutating: webhooks::Webhooks::default(),
             validating: webhooks::Webhooks::default(),
             trusted: webhooks::Trusted::default(),
+            plugins,
+            quotas: write::Quotas::default(),
             policies: Policies::new(Family::Validating),
             mutations: Policies::new(Family::Mutating),
             services: write::Services::open(&reader.store)?,

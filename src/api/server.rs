@@ -15,6 +15,7 @@ use super::metrics;
 use super::proxy::Backends;
 use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, aggregation, bootstrap, write};
+use crate::admission::plugins::Plugins;
 use crate::auth::{
     Authenticator, AuthenticatorConfig, ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User,
 };
@@ -42,6 +43,8 @@ pub struct ServerConfig {
     pub store: Options,
     /// Whether controllers run.
     pub controllers: bool,
+    /// Built-in admission plugins that are on.
+    pub plugins: Plugins,
     /// Whose large bodies are compressed.
     pub compress: Compress,
     /// Bounds on clients.
@@ -108,6 +111,7 @@ impl Server {
             token_auth_file,
             store: store_options,
             controllers,
+            plugins,
             compress,
             limits,
             kubelets,
@@ -174,8 +178,8 @@ impl Server {
             compress,
             notice: Notice::default(),
         };
-        let api =
-            Api::new(reader, authenticator, limits.clone(), Some(backends), custom).map_err(StartError::Bootstrap)?;
+        let api = Api::new(reader, authenticator, limits.clone(), Some(backends), custom, plugins)
+            .map_err(StartError::Bootstrap)?;
         let api = Arc::new(api);
         // What custom resources there are is known before anybody can ask.
         let definitions = write::Definitions::open(&api).map_err(|status| StartError::Bootstrap(status.message))?;

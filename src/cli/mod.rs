@@ -8,6 +8,7 @@ mod completions;
 mod failure;
 mod kubeconfig;
 mod kubelets;
+mod plugins;
 mod progress;
 mod seed;
 mod server;

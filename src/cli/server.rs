@@ -12,6 +12,7 @@ use rustix::fs::Access;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::kubelets::Kubelets;
+use super::plugins::PluginFlags;
 use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
@@ -90,6 +91,9 @@ pub(super) struct Arguments {
     /// The most writes that are worked on at a time; a user alone gets half of them
     #[arg(long, value_name = "N", default_value_t = Limits::default().mutating_inflight, value_parser = inflight)]
     max_mutating_requests_inflight: usize,
+
+    #[command(flatten)]
+    plugins: PluginFlags,
 
     #[command(flatten)]
     kubelets: Kubelets,
@@ -204,6 +208,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
             ..arguments.tuning.options()
         },
         controllers: arguments.controllers == Switch::On,
+        plugins: arguments.plugins.plugins()?,
         compress: arguments.compress.into(),
         limits: Limits {
             requests_inflight: arguments.max_requests_inflight,

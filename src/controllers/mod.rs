@@ -23,6 +23,7 @@ mod percent;
 mod pod;
 mod policies;
 mod queue;
+mod quota;
 mod replicas;
 mod runtime;
 mod selector;
@@ -37,6 +38,7 @@ use disruption::Budgets;
 use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
 use policies::PolicyStatus;
+use quota::Quotas;
 use replicas::Replicas;
 use runtime::Controller;
 use tokio::task::JoinSet;
@@ -79,6 +81,7 @@ impl Controllers {
             Replicas::new(client, events, &replicas::REPLICATION_CONTROLLERS)
         });
         start.controller("resource-claim-controller", ResourceClaims::new);
+        start.controller("resourcequota-controller", |client, _| Quotas::new(client));
         let authority = server.authority();
         start.controller("root-ca-cert-publisher", |client, _| Publisher::new(client, authority));
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));

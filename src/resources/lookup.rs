@@ -98,7 +98,7 @@ pub(super) fn condition_true(value: &Value, kind: &str) -> bool {
 }
 
 /// Unix seconds of the RFC 3339 time at that pointer.
-pub(super) fn time_s(value: &Value, pointer: &str) -> Option<i64> {
+pub fn time_s(value: &Value, pointer: &str) -> Option<i64> {
     text(value, pointer)
         .parse::<jiff::Timestamp>()
         .ok()

@@ -63,6 +63,8 @@ pub use canonical::canonicalize;
 pub use cell::Cell;
 pub use certificates::set_requester;
 pub use convert::{from_stored, has_other_shape, to_stored};
+pub use core::pods::resources::{Amounts, PodAmounts, pod_amounts, quality_of_service};
+pub use core::pods::tolerate_failing_nodes;
 pub use declaration::{
     Column, NameRule, Resource, ResourceRef, Strategy, Subresource, SubresourceRef, all, find, stored,
 };
@@ -71,8 +73,9 @@ pub use encode::{DELETING, EncodeError, archive, archive_as, encode, layout};
 pub use error::{FieldError, FieldReason, Refusal};
 pub use kind::cells;
 pub use label_selector::selects;
-pub use lookup::condition;
+pub use lookup::{condition, time_s};
 pub use metadata::dedup_owners;
+pub use names::generate as generate_name;
 pub use reviews::check_review;
 pub use row::selector as selector_text;
 pub use strategy::{

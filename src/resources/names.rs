@@ -33,7 +33,7 @@ pub(super) fn object_name(strategy: &Strategy, name: &str, prefix: bool) -> Vec<
 const GENERATED_BASE_LEN_MAX: usize = 58;
 
 /// A name from `generateName`: the prefix, cut if need be, and five random characters that make no words.
-pub(super) fn generate(prefix: &str) -> String {
+pub fn generate(prefix: &str) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut end = prefix.len().min(GENERATED_BASE_LEN_MAX);
     while !prefix.is_char_boundary(end) {

@@ -102,6 +102,32 @@ impl Quantity {
         self.nanos
     }
 
+    /// That many, in decimal.
+    pub fn from_units(units: i64) -> Quantity {
+        Quantity {
+            nanos: i128::from(units) * NANOS,
+            suffixes: Suffixes::Decimal,
+        }
+    }
+
+    /// The difference; it has the suffixes of the first.
+    #[must_use]
+    pub fn minus(self, other: Quantity) -> Quantity {
+        Quantity {
+            nanos: self.nanos.saturating_sub(other.nanos),
+            ..self
+        }
+    }
+
+    /// Nothing instead of less than nothing.
+    #[must_use]
+    pub fn at_least_nothing(self) -> Quantity {
+        Quantity {
+            nanos: self.nanos.max(0),
+            ..self
+        }
+    }
+
     /// The sum; it has the suffixes of the first.
     #[must_use]
     pub fn plus(self, other: Quantity) -> Quantity {

@@ -12,6 +12,7 @@ mod disruption;
 mod endpoints;
 mod garbage;
 mod policies;
+mod quota;
 mod replicas;
 mod runtime;
 mod volumes;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::controllers::Controllers;
 use flatkube::store::{Durability, Options};
@@ -124,6 +126,7 @@ fn config(dir: &Path) -> ServerConfig {
             ..Options::default()
         },
         controllers: true,
+        plugins: Plugins::without_accounts(),
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
         limits: Limits::default(),

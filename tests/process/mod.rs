@@ -75,6 +75,10 @@ impl Server {
         if !arguments.contains(&"--bind") {
             command.args(["--bind", "127.0.0.1:0"]);
         }
+        // Accounts are made a moment after their namespaces: tests that are not about them do not wait for them.
+        if !arguments.contains(&"--enable-admission-plugins") {
+            command.args(["--disable-admission-plugins", "ServiceAccount"]);
+        }
         Server::spawn(&mut command)
     }
 

@@ -11,6 +11,7 @@ mod fairness;
 mod floods;
 mod identity;
 mod limits;
+mod plugins;
 mod policies;
 mod writes;
 
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::store::{Durability, Options};
 
@@ -89,6 +91,7 @@ fn config(dir: &Path, tokens: &Path, limits: Limits, controllers: bool) -> Serve
             ..Options::default()
         },
         controllers,
+        plugins: Plugins::without_accounts(),
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
         limits,

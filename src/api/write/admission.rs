@@ -9,11 +9,13 @@
 use std::sync::Arc;
 
 use super::delete_options::DeleteOptions;
+use super::quotas::{self, Charged};
 use super::rounds::Rounds;
 use super::target::Target;
 use super::{classes, commit, custom, object};
+use crate::admission::plugins::quota::Charge;
 use crate::admission::webhooks::{self, MUTATING, VALIDATING};
-use crate::admission::{Attributes, Caller, Denied, Operation, Refused, Request, connection_kind, plugins};
+use crate::admission::{Attributes, Caller, Denied, Operation, Refused, Request, connection_kind};
 use crate::api::Api;
 use crate::api::request::{Query, RequestInfo};
 use crate::api::status::{Cause, Status};
@@ -21,7 +23,7 @@ use crate::auth::User;
 use crate::cel::authorizer::{Authorizer, Question};
 use crate::patch::{self, PatchKind};
 use crate::resources::scale::{apply_scale, scale_of};
-use crate::resources::{self, Resource, ResourceRef};
+use crate::resources::{self, Refusal, Resource, ResourceRef};
 use crate::schema::{FieldValidation, Schema};
 use crate::store::View;
 use crate::tree::{Value, json};
@@ -122,7 +124,7 @@ impl<'a> Chain<'a> {
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
         let view = self.api.reader.store.view();
-        self.plug(&view, object, old, warnings)?;
+        self.plug(&view, object, old)?;
         let (policies, hooks) = (!self.api.mutations.is_idle(&view), !webhooks::is_idle(&view, MUTATING));
         if !(policies || hooks) || webhooks::is_exempt(self.resource) {
             return Ok(false);
@@ -137,7 +139,7 @@ impl<'a> Chain<'a> {
                     break;
                 }
                 // What changed may call for a plugin, a policy or a webhook that had nothing to say before.
-                self.plug(&self.api.reader.store.view(), object, old, warnings)?;
+                self.plug(&self.api.reader.store.view(), object, old)?;
             }
             if policies {
                 if is_second {
@@ -155,18 +157,13 @@ impl<'a> Chain<'a> {
         Ok(has_changed)
     }
 
-    fn plug(
-        &self,
-        view: &Arc<View>,
-        object: &mut Value,
-        old: Option<&Value>,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
-        plugins::mutate(view, &self.request(), object, old, warnings).map_err(|refused| self.refused(refused))
+    fn plug(&self, view: &Arc<View>, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        let mutated = self.api.plugins.mutate(view, &self.request(), object, old);
+        mutated.map_err(|refused| self.refused(object, refused))
     }
 
     /// Lets plugins, policies and webhooks judge what would be stored, in the stored shape: no `object` for a deletion, no `old`
-    /// for a creation.
+    /// for a creation. What it takes of quotas comes back, to be held until it is written.
     ///
     /// # Errors
     /// What one of them refuses with.
@@ -175,13 +172,17 @@ impl<'a> Chain<'a> {
         object: Option<&Value>,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
+    ) -> Result<Charged, Status> {
         let view = self.api.reader.store.view();
-        let request = self.request();
-        plugins::validate(&view, &request, object, old, warnings).map_err(|refused| self.refused(refused))?;
+        let (request, plugins) = (self.request(), &self.api.plugins);
+        let named = object.unwrap_or(&Value::Null);
+        let validated = plugins.validate(&view, &request, object, old, warnings);
+        validated.map_err(|refused| self.refused(named, refused))?;
         let hooks = !webhooks::is_idle(&view, VALIDATING);
         let policies = !self.api.policies.is_idle(&view);
-        if (hooks || policies) && !webhooks::is_exempt(self.resource) {
+        let asks = (hooks || policies) && !webhooks::is_exempt(self.resource);
+        let charges = plugins.charges(&view, &request);
+        if asks {
             let facts = self.facts(&view)?;
             if policies {
                 self.judge(&facts, object, old, warnings).await?;
@@ -189,8 +190,18 @@ impl<'a> Chain<'a> {
             drop(view);
             self.call_validating(&facts, object, old, warnings).await?;
         }
-        let view = self.api.reader.store.view();
-        plugins::charge(&view, &request, object, old).map_err(|refused| self.refused(refused))
+        let Some(object) = object.filter(|_| charges) else {
+            return Ok(Charged::default());
+        };
+        let price = |charged: &[Charge]| {
+            let view = self.api.reader.store.view();
+            let charges = plugins.charge(&view, &request, object, old, charged);
+            charges.map_err(|refused| self.refused(object, refused))
+        };
+        if self.dry_run {
+            return price(&[]).map(|_| Charged::default());
+        }
+        quotas::charge(self.api, self.namespace.unwrap_or(""), price).await
     }
 
     /// Both halves for a deletion.
@@ -206,7 +217,7 @@ impl<'a> Chain<'a> {
             self.call_mutating(&facts, &mut Rounds::default(), &mut nothing, Some(old), warnings)
                 .await?;
         }
-        self.validate(None, Some(old), warnings).await
+        self.validate(None, Some(old), warnings).await.map(drop)
     }
 
     /// Both halves for the body of a subresource that is no part of the object, and for questions.
@@ -215,7 +226,7 @@ impl<'a> Chain<'a> {
     /// What one of them refuses with.
     pub(super) async fn admit(&self, body: &mut Value, warnings: &mut Vec<String>) -> Result<(), Status> {
         self.mutate(body, None, warnings).await?;
-        self.validate(Some(body), None, warnings).await
+        self.validate(Some(body), None, warnings).await.map(drop)
     }
 
     pub(super) fn denied(&self, denied: Denied) -> Status {
@@ -429,9 +440,14 @@ impl<'a> Chain<'a> {
         Status::forbidden(&self.resource.group, &self.resource.plural, self.name, why)
     }
 
-    fn refused(&self, refused: Refused) -> Status {
+    fn refused(&self, object: &Value, refused: Refused) -> Status {
+        let name = match self.name {
+            "" if self.operation == Operation::Create => object::generated_name(object),
+            name => name,
+        };
         match refused {
-            Refused::Forbidden(why) => self.forbidden(&why),
+            Refused::Forbidden(why) => Status::forbidden(&self.resource.group, &self.resource.plural, name, &why),
+            Refused::Invalid(faults) => commit::refused(self.resource, name, Refusal::Invalid(faults)),
             Refused::Told { code, reason, message } => {
                 let mut status = Status::plain(code, message);
                 status.reason = reason;

@@ -11,6 +11,7 @@ use super::delete::remove;
 use super::delete_options::DeleteOptions;
 use super::manager::Manager;
 use super::options::WriteOptions;
+use super::quotas::Stillness;
 use super::target::{Asker, Target};
 use super::update::{self, Edited};
 use super::{binding, create, object};
@@ -189,6 +190,12 @@ impl Client {
             })
         };
         update::change(&self.api, &target, false, edit).await.map(drop)
+    }
+
+    /// Waits until all that quotas of a namespace were charged with is written or given up, and holds off new charges as long as the
+    /// answer is kept: what is counted meanwhile is all that there is.
+    pub async fn still(&self, namespace: &str) -> Stillness {
+        self.api.quotas.still(namespace).await
     }
 
     /// Deletes an object.

@@ -8,7 +8,7 @@ use super::admission::Chain;
 use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
-use super::{classes, custom, namespaces, object, pods, reply};
+use super::{custom, namespaces, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -106,12 +106,6 @@ pub(super) async fn insert(
     drop(passing(resource, object::meta(&value, "name")).await?);
     let mut value = resources::to_stored(resource, value);
     resources::custom::store(resource, &mut value);
-    classes::check_only_default(&view, shape, &value)?;
-    let fills = if shape.storage == "pods" {
-        pods::admit(&view, info, &value)?
-    } else {
-        classes::admit(&view, shape, &value)?
-    };
     let user = &*info.user;
     let set_requester = |value: &mut Value| resources::set_requester(shape, value, &user.name, &user.uid, &user.groups);
     set_requester(&mut value);
@@ -138,7 +132,6 @@ pub(super) async fn insert(
         let refused = |object: &Value, refusal| commit::refused(resource, object::meta(object, "name"), refusal);
         resources::begin_create(shape, &mut object, &context).map_err(|refusal| refused(&object, refusal))?;
         manager.note(None, &mut object);
-        pods::fill(&mut object, &fills);
         let mut told = Vec::new();
         let chain = Chain::of_create(api, info, &asked, options.dry_run);
         if chain.mutate(&mut object, None, &mut told).await? {
@@ -155,7 +148,7 @@ pub(super) async fn insert(
             ));
         }
         let judged = Chain { name: &name, ..chain };
-        judged.validate(Some(&object), None, &mut told).await?;
+        let charged = judged.validate(Some(&object), None, &mut told).await?;
         api.services
             .allocate(shape, &mut object, None, options.dry_run)
             .map_err(|refusal| commit::refused(resource, &name, refusal))?;
@@ -195,6 +188,7 @@ pub(super) async fn insert(
                 return reply::stored(info, StatusCode::CREATED, &written.object, &warnings);
             }
             Err(refused) => {
+                charged.refund(api).await;
                 api.services.release(shape, &object, None);
                 match refused {
                     Refused::Conflict(_) if attempts > 0 => {}

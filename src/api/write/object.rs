@@ -66,6 +66,14 @@ pub(super) fn admission_name(object: &Value) -> &str {
     }
 }
 
+/// How messages of admission call an object that had no name of its own.
+pub(super) fn generated_name(object: &Value) -> &str {
+    match meta(object, "generateName") {
+        "" => admission_name(object),
+        prefix => prefix,
+    }
+}
+
 /// Takes out references to owners that stand there twice, with a warning. `patched`: the object is the result of a patch, of
 /// which kube-apiserver finds them only after its admission.
 pub(super) fn dedup_owners(object: &mut Value, patched: bool, warnings: &mut Vec<String>) {

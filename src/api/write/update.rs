@@ -12,8 +12,9 @@ use super::commit::{self, Refused};
 use super::manager::Manager;
 use super::options::WriteOptions;
 use super::preconditions::{check_uid, check_versioned};
+use super::quotas::Charged;
 use super::target::Target;
-use super::{classes, create, custom, object, reply};
+use super::{create, custom, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -220,7 +221,6 @@ pub(super) async fn change(
         let mut new = resources::to_stored(resource, value);
         resources::custom::store(resource, &mut new);
         if !target.own {
-            classes::check_only_default(&api.reader.store.view(), shape, &new)?;
             let (context, sub) = (target.context(), target.subresource);
             let begin = |new: &mut Value| {
                 resources::begin_update(shape, sub, &old, new, &context)
@@ -239,9 +239,10 @@ pub(super) async fn change(
                 .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
             warnings.extend(told);
         }
-        if let Some(chain) = chain {
-            chain.validate(Some(&new), Some(&old), &mut warnings).await?;
-        }
+        let charged = match chain {
+            Some(chain) => chain.validate(Some(&new), Some(&old), &mut warnings).await?,
+            None => Charged::default(),
+        };
         api.services
             .allocate(shape, &mut new, Some(&old), dry_run)
             .map_err(|refusal| commit::refused(resource, &target.name, refusal))?;
@@ -272,6 +273,7 @@ pub(super) async fn change(
                 return Ok((Changed::Stored(written.object), warnings));
             }
             Err(refused) => {
+                charged.refund(api).await;
                 api.services.release(shape, &new, Some(&old));
                 match refused {
                     Refused::Conflict(_) if revision.is_some() => return Err(target.modified()),

@@ -124,11 +124,17 @@ async fn seed(client: Client, arguments: Arguments) -> Result<(), Failure> {
     let started = Instant::now();
     let status = arguments.status && arguments.kind == Kind::Pods;
     for number in 0..arguments.namespaces {
-        let body = Bytes::from(objects::namespace(number).to_string());
-        match client.send(Method::POST, "/api/v1/namespaces", JSON, body).await {
-            Ok(_) => {}
-            Err(error) if error.already_exists() => {}
-            Err(error) => return Err(error.into()),
+        let namespace = objects::namespace(number);
+        let name = namespace["metadata"]["name"].as_str().unwrap_or("");
+        // Pods need an account; it would come by itself, but later.
+        let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
+        let account = r#"{"metadata":{"name":"default"}}"#.to_owned();
+        for (path, body) in [("/api/v1/namespaces", namespace.to_string()), (&*accounts, account)] {
+            match client.send(Method::POST, path, JSON, Bytes::from(body)).await {
+                Ok(_) => {}
+                Err(error) if error.already_exists() => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
     let existing = names(&client, arguments.kind, "").await?;

@@ -289,6 +289,12 @@ pub(super) fn prepare_create(pod: &mut Value, context: &Context<'_>) {
     }
     default_at(pod, "/spec", "serviceAccountName", "default");
     default_at(pod, "/spec", "serviceAccount", "default");
+    tolerate_failing_nodes(pod);
+}
+
+/// A Pod stays for five minutes on a node that is not ready or out of reach, unless it says otherwise. (Upstream's admission plugin
+/// DefaultTolerationSeconds.)
+pub fn tolerate_failing_nodes(pod: &mut Value) {
     let Some(spec) = pod.pointer_mut("/spec").and_then(Value::as_object_mut) else {
         return;
     };

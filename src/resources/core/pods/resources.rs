@@ -268,15 +268,63 @@ fn text_of<'a>(map: Option<&'a Map>, name: &str) -> &'a str {
     map.and_then(|map| map.get(name)).and_then(Value::as_str).unwrap_or("")
 }
 
-type Amounts = BTreeMap<String, Quantity>;
+/// Amounts by the names of resources.
+pub type Amounts = BTreeMap<String, Quantity>;
+
+/// What a Pod takes, by the names of resources.
+#[derive(Debug, Clone, Default)]
+pub struct PodAmounts {
+    /// What is set aside for it.
+    pub requests: Amounts,
+    /// What it may use at most; only of what has limits.
+    pub limits: Amounts,
+}
+
+/// What a Pod takes as a whole: its containers, or what it says itself, and what its runtime takes besides.
+pub fn pod_amounts(pod: &Value) -> PodAmounts {
+    let spec = pod.get("spec").unwrap_or(&Value::Null);
+    let mut amounts = PodAmounts {
+        requests: container_requests(spec),
+        limits: together(spec, "/resources/limits"),
+    };
+    for (own, all) in [
+        ("/resources/requests", &mut amounts.requests),
+        ("/resources/limits", &mut amounts.limits),
+    ] {
+        for (name, amount) in read(spec, own) {
+            if is_pod_resource(&name) {
+                all.insert(name, amount);
+            }
+        }
+    }
+    let overhead = read(spec, "/overhead");
+    add(&mut amounts.requests, &overhead);
+    for (name, more) in overhead {
+        if let Some(limit) = amounts.limits.get_mut(&name) {
+            *limit = limit.plus(more);
+        }
+    }
+    amounts
+}
+
+fn read(object: &Value, at: &str) -> Amounts {
+    let amounts = map(object, at).into_iter().flatten();
+    amounts
+        .filter_map(|(name, value)| Some((name.as_str().to_owned(), Quantity::parse(value.as_str()?)?)))
+        .collect()
+}
 
 /// What the containers of a spec request together: all that run side by side, or the most that starting takes.
 pub(super) fn container_requests(spec: &Value) -> Amounts {
+    together(spec, "/resources/requests")
+}
+
+fn together(spec: &Value, field: &str) -> Amounts {
     let mut running = Amounts::new();
     let mut starting = Amounts::new();
     let mut sidecars = Amounts::new();
     let requests = |container: &Value| -> Amounts {
-        let requests = map(container, "/resources/requests").into_iter().flatten();
+        let requests = map(container, field).into_iter().flatten();
         let requests =
             requests.filter_map(|(name, value)| Some((name.as_str().to_owned(), Quantity::parse(value.as_str()?)?)));
         requests.collect()
@@ -342,7 +390,7 @@ pub(super) fn default_pod_requests(pod: &mut Value) {
 
 /// `Guaranteed` when every container has limits of processor and memory and requests no less, `BestEffort` when none asks
 /// for anything, `Burstable` otherwise. Resources of the whole Pod stand for those of its containers.
-pub(super) fn quality_of_service(pod: &Value) -> &'static str {
+pub fn quality_of_service(pod: &Value) -> &'static str {
     let whole = pod.pointer("/spec/resources").filter(|resources| {
         ["/requests", "/limits"]
             .iter()
