@@ -134,7 +134,7 @@ pub(super) fn validate_claim(view: &Arc<View>, namespace: &str, claim: &Value) -
         let requests = amounts(&claim["spec"]["resources"]["requests"]);
         for limit in limits_of(&range, "PersistentVolumeClaim") {
             each(&limit["min"], |name, bound| {
-                minimum(limit, name, bound, &requests, None, &mut wrong)
+                minimum(limit, name, bound, &requests, None, &mut wrong);
             });
             each(&limit["max"], |name, bound| {
                 let told = Told::new(limit, name, bound);
@@ -223,7 +223,7 @@ impl<'a> Told<'a> {
 
 fn check(limit: &Value, requests: &Amounts, limits: &Amounts, wrong: &mut Vec<String>) {
     each(&limit["min"], |name, bound| {
-        minimum(limit, name, bound, requests, Some(limits), wrong)
+        minimum(limit, name, bound, requests, Some(limits), wrong);
     });
     each(&limit["max"], |name, bound| {
         let told = Told::new(limit, name, bound);

@@ -105,7 +105,7 @@ impl Plugins {
         }
     }
 
-    pub(in crate::admission) fn has(&self, name: Name) -> bool {
+    pub(in crate::admission) fn has(self, name: Name) -> bool {
         self.on & bit(name) != 0
     }
 }

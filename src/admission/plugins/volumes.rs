@@ -33,10 +33,11 @@ pub(super) fn check_resize(view: &View, new: &Value, old: &Value) -> Result<(), 
     }
     let class = class_of(new);
     let mut allowed = false;
-    if !class.is_empty() && class == class_of(old) {
-        if let Some(found) = view.get(STORAGE_CLASSES, class)? {
-            allowed = read(&found)?["allowVolumeExpansion"] == true;
-        }
+    if !class.is_empty()
+        && class == class_of(old)
+        && let Some(found) = view.get(STORAGE_CLASSES, class)?
+    {
+        allowed = read(&found)?["allowVolumeExpansion"] == true;
     }
     if allowed {
         return Ok(());

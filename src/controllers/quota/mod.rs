@@ -15,7 +15,7 @@ use crate::store::{Damaged, Range, Selection, View};
 
 const QUOTAS: &str = "resourcequotas";
 /// When all is counted anew though nothing has happened: kube-controller-manager's number.
-const RESYNC: Duration = Duration::from_secs(5 * 60);
+const RESYNC: Duration = Duration::from_mins(5);
 /// What custom resources free is not followed; quotas that count them are looked at as often.
 const RESYNC_CUSTOM: Duration = Duration::from_secs(30);
 /// A count that took long is not made again before that many times as long has passed.
@@ -33,9 +33,9 @@ pub(super) struct Quotas {
 impl Quotas {
     /// `None` if there is no such kind.
     pub(super) fn new(client: Client) -> Option<Self> {
-        let quotas = resources::stored(QUOTAS)?.into();
-        // One list for the life of the process.
+        /// One list for the life of the process.
         static WATCHES: std::sync::OnceLock<Vec<&str>> = std::sync::OnceLock::new();
+        let quotas = resources::stored(QUOTAS)?.into();
         let watches = WATCHES.get_or_init(|| {
             let mut counted = counted();
             counted.retain(|storage| *storage != QUOTAS);

@@ -22,17 +22,20 @@ pub(super) struct Pod<'a> {
     pub spec: &'a Value,
 }
 
+/// From which minor version on a Pod is looked at so.
+type Since = (u32, fn(&Pod<'_>) -> Option<Violation>);
+
 /// A check. Of several with one name the newest that a version knows counts; a check of `restricted` takes the place of the one of
 /// `baseline` that it names.
 struct Check {
     name: &'static str,
     level: Level,
     replaces: &'static str,
-    /// From which minor version on, and what; the newest first.
-    since: &'static [(u32, fn(&Pod<'_>) -> Option<Violation>)],
+    /// The newest first.
+    since: &'static [Since],
 }
 
-const fn baseline(name: &'static str, since: &'static [(u32, fn(&Pod<'_>) -> Option<Violation>)]) -> Check {
+const fn baseline(name: &'static str, since: &'static [Since]) -> Check {
     Check {
         name,
         level: Level::Baseline,
@@ -41,11 +44,7 @@ const fn baseline(name: &'static str, since: &'static [(u32, fn(&Pod<'_>) -> Opt
     }
 }
 
-const fn restricted(
-    name: &'static str,
-    replaces: &'static str,
-    since: &'static [(u32, fn(&Pod<'_>) -> Option<Violation>)],
-) -> Check {
+const fn restricted(name: &'static str, replaces: &'static str, since: &'static [Since]) -> Check {
     Check {
         name,
         level: Level::Restricted,
@@ -126,6 +125,7 @@ pub(super) fn violations(level: Level, minor: u32, pod: &Pod<'_>) -> Vec<Violati
     CHECKS.iter().filter(counts).filter_map(run).collect()
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "it is what checks answer")]
 fn found(reason: &str, detail: String) -> Option<Violation> {
     Some(Violation {
         reason: reason.to_owned(),
@@ -148,7 +148,7 @@ fn containers_named(names: &[&str]) -> String {
     format!("{word} {}", quoted(names))
 }
 
-fn items<'a>(list: &'a Value) -> impl Iterator<Item = &'a Value> + use<'a> {
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().map_or(&[] as &[Value], List::as_slice).iter()
 }
 
@@ -301,15 +301,10 @@ fn added<'a>(pod: &Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<&'a str
     let mut names = Vec::new();
     let mut all = BTreeSet::new();
     for container in pod.containers() {
-        let before = all.len();
-        let mut any = false;
-        for name in forbidden(container) {
-            any = true;
-            all.insert(name);
-        }
-        debug_assert!(any || all.len() == before, "what is added is counted");
-        if any {
+        let own: Vec<&str> = forbidden(container).collect();
+        if !own.is_empty() {
             names.push(text(&container["name"]));
+            all.extend(own);
         }
     }
     (names, all)

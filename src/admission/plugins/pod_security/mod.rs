@@ -88,23 +88,21 @@ impl Policy {
             let key = format!("{PREFIX}{mode}");
             if let Some(level) = label(&key) {
                 let known = [Level::Privileged, Level::Baseline, Level::Restricted];
-                standard.level = match known.into_iter().find(|known| known.name() == level) {
-                    Some(level) => level,
-                    None => {
-                        fault(&key, level, "must be one of privileged, baseline, restricted");
-                        if mode == "enforce" {
-                            Level::Restricted
-                        } else {
-                            Level::Privileged
-                        }
+                let found = known.into_iter().find(|known| known.name() == level);
+                standard.level = found.unwrap_or_else(|| {
+                    fault(&key, level, "must be one of privileged, baseline, restricted");
+                    if mode == "enforce" {
+                        Level::Restricted
+                    } else {
+                        Level::Privileged
                     }
-                };
+                });
             }
             let key = format!("{PREFIX}{mode}-version");
-            if let Some(version) = label(&key) {
-                match minor_of(version) {
-                    Some(minor) => standard.minor = minor,
-                    None => fault(&key, version, "must be \"latest\" or \"v1.x\""),
+            if let Some(version) = label(&key).filter(|version| *version != "latest") {
+                standard.minor = minor_of(version);
+                if standard.minor.is_none() {
+                    fault(&key, version, "must be \"latest\" or \"v1.x\"");
                 }
             }
             standard
@@ -124,15 +122,12 @@ impl Policy {
     }
 }
 
-/// `v1.N`, or `latest`, which is `Some(None)`.
-fn minor_of(version: &str) -> Option<Option<u32>> {
-    if version == "latest" {
-        return Some(None);
-    }
+/// The N of `v1.N`.
+fn minor_of(version: &str) -> Option<u32> {
     let digits = version.strip_prefix("v1.")?;
     let plain = digits == "0" || !digits.starts_with('0');
     let is_number = plain && digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| digits.parse().ok()).flatten().map(Some)
+    is_number.then(|| digits.parse().ok()).flatten()
 }
 
 /// Judges a Pod, what makes Pods, or the labels of a namespace. Costs a look at the labels of the namespace where it asks for

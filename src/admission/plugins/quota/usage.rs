@@ -84,8 +84,9 @@ impl Kind {
     pub(super) fn is_charged(self, subresource: &str, operation: Operation) -> bool {
         match (self, subresource, operation) {
             (Kind::Nothing, ..) => false,
-            (_, "", Operation::Create) | (Kind::Pods, "resize", Operation::Update) => true,
-            (Kind::Services | Kind::Claims | Kind::DeviceClaims, "", Operation::Update) => true,
+            (_, "", Operation::Create)
+            | (Kind::Pods, "resize", Operation::Update)
+            | (Kind::Services | Kind::Claims | Kind::DeviceClaims, "", Operation::Update) => true,
             _ => false,
         }
     }
