@@ -10,6 +10,8 @@ mod addresses;
 mod autoscale;
 mod claim;
 mod condition;
+mod crew;
+mod cron;
 mod deployment;
 mod devices;
 mod disruption;
@@ -32,6 +34,7 @@ mod volumes;
 use accounts::{DefaultAccounts, Publisher};
 use addresses::{Given, Ranges};
 use autoscale::Autoscalers;
+use cron::CronJobs;
 use deployment::Deployments;
 use devices::ResourceClaims;
 use disruption::Budgets;
@@ -62,6 +65,7 @@ impl Controllers {
             tasks: JoinSet::new(),
         };
         start.task("generic-garbage-collector", garbage::run);
+        start.controller("cronjob-controller", CronJobs::new);
         start.controller("deployment-controller", Deployments::new);
         start.controller("disruption-controller", Budgets::new);
         start.controller("endpoint-controller", ClassicEndpoints::new);

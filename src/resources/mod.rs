@@ -65,6 +65,7 @@ pub use certificates::set_requester;
 pub use convert::{from_stored, has_other_shape, to_stored};
 pub use core::pods::resources::{Amounts, PodAmounts, pod_amounts, quality_of_service};
 pub use core::pods::tolerate_failing_nodes;
+pub use cron::Schedule;
 pub use declaration::{
     Column, NameRule, Resource, ResourceRef, Strategy, Subresource, SubresourceRef, all, find, stored,
 };

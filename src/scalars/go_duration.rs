@@ -1,10 +1,10 @@
 //! Durations as Go's `time.ParseDuration` reads them.
 
-/// Whether a text is a duration: `1h15m30.918s`, `-1.5h`, `0`.
+/// The nanoseconds of a duration: `1h15m30.918s`, `-1.5h`, `0`.
 ///
 /// # Errors
 /// Go's words for what is wrong with it.
-pub(crate) fn check(text: &str) -> Result<(), String> {
+pub(crate) fn nanoseconds(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] = &[
         ("ns", 1.0),
         ("us", 1e3),
@@ -18,7 +18,7 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     let invalid = || Err(format!("time: invalid duration {text:?}"));
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
-        return Ok(());
+        return Ok(0.0);
     }
     if rest.is_empty() {
         return invalid();
@@ -45,5 +45,5 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         }
         rest = after;
     }
-    Ok(())
+    Ok(if text.starts_with('-') { -nanos } else { nanos })
 }

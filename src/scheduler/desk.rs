@@ -121,7 +121,8 @@ impl Desk {
         self.read_all(&view)?;
         loop {
             // Nodes before Pods: who was bound to a new node was so after it came.
-            self.take(&mut namespaces, |desk, event| desk.see_namespace(event)).await?;
+            self.take(&mut namespaces, |desk, event| desk.see_namespace(event))
+                .await?;
             self.take(&mut nodes, |desk, event| desk.see_node(event)).await?;
             self.take(&mut pods, |desk, event| desk.see_pod(event)).await?;
             while let Some(written) = self.writing.try_join_next() {
@@ -369,7 +370,12 @@ impl Desk {
 
 fn facts_of(pod: &Value) -> PodFacts {
     let (metadata, status) = (&pod["metadata"], &pod["status"]);
-    let time = |text: &Value| text.as_str()?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second);
+    let time = |text: &Value| {
+        text.as_str()?
+            .parse::<jiff::Timestamp>()
+            .ok()
+            .map(jiff::Timestamp::as_second)
+    };
     PodFacts {
         uid: uid_of(metadata["uid"].as_str().unwrap_or("")),
         since_s: time(&status["startTime"])

@@ -84,7 +84,12 @@ impl Queue {
             debug_assert!(due <= now);
             self.set(id, State::Active);
         }
-        while let Some((_, id)) = self.waiting.first().copied().filter(|(since, _)| *since + WAIT_MAX <= now) {
+        while let Some((_, id)) = self
+            .waiting
+            .first()
+            .copied()
+            .filter(|(since, _)| *since + WAIT_MAX <= now)
+        {
             self.set(id, State::Active);
         }
         let (_, _, id) = self.active.first().copied()?;

@@ -6,6 +6,7 @@ mod autoscale;
 #[path = "../serving/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
+mod cron;
 mod deployment;
 mod devices;
 mod disruption;

@@ -21,14 +21,23 @@ async fn a_pod_goes_where_there_is_room_and_is_told_if_there_is_none() {
     assert_eq!(crate::condition(&answer, "PodScheduled")["status"], "True");
     let event = cluster.event("early", "Scheduled").await;
     assert_eq!(event["message"], "Successfully assigned default/early to a");
-    assert_eq!((&event["type"], &event["source"]["component"]), (&"Normal".into(), &"default-scheduler".into()));
+    assert_eq!(
+        (&event["type"], &event["source"]["component"]),
+        (&"Normal".into(), &"default-scheduler".into())
+    );
     cluster.pod("big", "2", unedited).await;
     let condition = cluster.refused("big", "0/1").await;
     let text = condition["message"].as_str().unwrap();
-    assert!(text.starts_with("0/1 nodes are available: 1 Insufficient cpu."), "{text}");
+    assert!(
+        text.starts_with("0/1 nodes are available: 1 Insufficient cpu."),
+        "{text}"
+    );
     assert_eq!(cluster.event("big", "FailedScheduling").await["message"], text);
     // The one that goes leaves room.
-    cluster.admin.delete(&format!("{PODS}/early?gracePeriodSeconds=0")).await;
+    cluster
+        .admin
+        .delete(&format!("{PODS}/early?gracePeriodSeconds=0"))
+        .await;
     assert_eq!(cluster.placed("big").await, "a");
 }
 
@@ -40,8 +49,12 @@ async fn what_nodes_lack_is_counted() {
             node["spec"]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
         })
         .await;
-    cluster.node("b", "z1", |node| node["spec"]["unschedulable"] = true.into()).await;
-    cluster.node("c", "z1", |node| node["status"]["allocatable"]["pods"] = "0".into()).await;
+    cluster
+        .node("b", "z1", |node| node["spec"]["unschedulable"] = true.into())
+        .await;
+    cluster
+        .node("c", "z1", |node| node["status"]["allocatable"]["pods"] = "0".into())
+        .await;
     for name in ["d", "e"] {
         cluster.node(name, "z2", unedited).await;
     }
@@ -82,25 +95,42 @@ async fn a_port_of_a_node_is_had_once() {
     cluster.pod("other", "100m", port("127.0.0.2")).await;
     cluster.placed("other").await;
     cluster.pod("all", "100m", port("0.0.0.0")).await;
-    cluster.refused("all", "1 node(s) didn't have free ports for the requested pod ports").await;
+    cluster
+        .refused("all", "1 node(s) didn't have free ports for the requested pod ports")
+        .await;
 }
 
 #[tokio::test]
 async fn pods_with_gates_and_those_of_other_schedulers_are_left_alone() {
     let cluster = Cluster::start().await;
     cluster.node("a", "z1", unedited).await;
-    cluster.pod("gated", "1", |pod| pod["spec"]["schedulingGates"] = json!([{"name": "x.io/wait"}])).await;
-    cluster.pod("other", "1", |pod| pod["spec"]["schedulerName"] = "mine".into()).await;
+    cluster
+        .pod("gated", "1", |pod| {
+            pod["spec"]["schedulingGates"] = json!([{"name": "x.io/wait"}])
+        })
+        .await;
+    cluster
+        .pod("other", "1", |pod| pod["spec"]["schedulerName"] = "mine".into())
+        .await;
     cluster.pod("plain", "1", unedited).await;
     cluster.placed("plain").await;
     let gated = cluster.admin.get(&format!("{PODS}/gated")).await.body;
     let condition = crate::condition(&gated, "PodScheduled");
-    assert_eq!((&condition["status"], &condition["reason"]), (&"False".into(), &"SchedulingGated".into()));
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&"False".into(), &"SchedulingGated".into())
+    );
     assert!(gated["spec"]["nodeName"].is_null());
-    cluster.admin.merge(&format!("{PODS}/gated"), &json!({"spec": {"schedulingGates": []}})).await;
+    cluster
+        .admin
+        .merge(&format!("{PODS}/gated"), &json!({"spec": {"schedulingGates": []}}))
+        .await;
     assert_eq!(cluster.placed("gated").await, "a");
     let other = cluster.admin.get(&format!("{PODS}/other")).await.body;
-    assert!(other["spec"]["nodeName"].is_null() && other["status"]["conditions"].is_null(), "{other}");
+    assert!(
+        other["spec"]["nodeName"].is_null() && other["status"]["conditions"].is_null(),
+        "{other}"
+    );
 }
 
 #[tokio::test]
@@ -150,7 +180,9 @@ async fn a_pod_for_one_node_waits_for_that_node() {
     cluster.pod("mine", "1", on("a")).await;
     assert_eq!(cluster.placed("mine").await, "a");
     cluster.pod("later", "1", on("b")).await;
-    cluster.refused("later", "1 node(s) didn't satisfy plugin(s) [NodeAffinity]").await;
+    cluster
+        .refused("later", "1 node(s) didn't satisfy plugin(s) [NodeAffinity]")
+        .await;
     cluster.node("b", "z1", unedited).await;
     assert_eq!(cluster.placed("later").await, "b");
 }

@@ -136,9 +136,8 @@ impl Cluster {
 
     /// The first Event of that reason about a Pod.
     async fn event(&self, name: &str, reason: &str) -> Value {
-        let path = format!(
-            "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name},reason%3D{reason}"
-        );
+        let path =
+            format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name},reason%3D{reason}");
         let is_there = |answer: &Answer| answer.body["items"].as_array().is_some_and(|items| !items.is_empty());
         self.until(&path, is_there).await.body["items"][0].clone()
     }

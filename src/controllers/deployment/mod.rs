@@ -9,6 +9,7 @@
 //! | `status` | tells how far it is |
 
 mod revisions;
+
 mod rollout;
 mod sizes;
 mod status;

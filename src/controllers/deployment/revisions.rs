@@ -54,7 +54,7 @@ pub(super) fn is_of(set: &Value, template: &Value) -> bool {
 }
 
 /// A short name of a template. `collisions` makes another one of the same template.
-pub(super) fn hash(template: &Value, collisions: i64) -> String {
+pub(in crate::controllers) fn hash(template: &Value, collisions: i64) -> String {
     // FNV-1a, as upstream; but of the template's JSON, so the names differ from upstream's.
     let mut hash: u32 = 0x811c_9dc5;
     let text = template.to_string();

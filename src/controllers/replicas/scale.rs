@@ -3,12 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use tokio::task::JoinSet;
-
 use super::Replicas;
-use crate::api::Delete;
-use crate::controllers::event::Level;
-use crate::controllers::failure::{Failure, is_terminating};
+use crate::controllers::crew::Crew;
+use crate::controllers::failure::Failure;
 use crate::controllers::pod;
 use crate::tree::Value;
 
@@ -34,45 +31,23 @@ impl Replicas {
         }
     }
 
-    /// Makes Pods in batches that double: if none can be made, because of a quota, say, it is asked for few.
+    fn crew<'a>(&'a self, set: &'a Value) -> Crew<'a> {
+        Crew {
+            client: &self.client,
+            recorder: &self.recorder,
+            pods: &self.pods,
+            owner: set,
+        }
+    }
+
     async fn make(&self, set: &Value, pods: &mut Vec<Value>, count: usize) -> Option<ScaleFailure> {
         let template = pod::of_template(&set["spec"]["template"], set);
-        let namespace = set["metadata"]["namespace"].as_str().unwrap_or("").to_owned();
-        let (mut left, mut batch) = (count, 1);
-        while left > 0 {
-            let mut making = JoinSet::new();
-            for _ in 0..batch.min(left) {
-                let (client, resource) = (self.client.clone(), self.pods.clone());
-                let (namespace, template) = (namespace.clone(), template.clone());
-                making.spawn(async move { client.create(&resource, Some(&namespace), template).await });
-            }
-            left -= batch.min(left);
-            batch *= 2;
-            let mut failed = None;
-            while let Some(made) = making.join_next().await {
-                match made {
-                    Ok(Ok(pod)) => {
-                        let name = pod["metadata"]["name"].as_str().unwrap_or("");
-                        self.recorder
-                            .tell(set, Level::Normal, "SuccessfulCreate", format!("Created pod: {name}"));
-                        pods.push(pod);
-                    }
-                    // With the namespace goes the set.
-                    Ok(Err(status)) if is_terminating(&status) => return None,
-                    Ok(Err(status)) => {
-                        let text = format!("Error creating: {}", status.message);
-                        self.recorder.tell(set, Level::Warning, "FailedCreate", text);
-                        failed = Some(Failure::from(status));
-                    }
-                    Err(error) => failed = Some(error.into()),
-                }
-            }
-            if let Some(why) = failed {
-                let reason = "FailedCreate";
-                return Some(ScaleFailure { reason, why });
-            }
-        }
-        None
+        let made = self.crew(set).make(std::iter::repeat_n(template, count)).await;
+        pods.extend(made.pods);
+        made.failed.map(|why| ScaleFailure {
+            reason: "FailedCreate",
+            why,
+        })
     }
 
     /// Deletes those that are missed least.
@@ -88,39 +63,11 @@ impl Replicas {
             pod::deletion_order(&pods[at], on_node, now_s)
         });
         candidates.truncate(count);
-        let mut deleting = JoinSet::new();
-        for at in candidates {
-            let text = |field: &str| pods[at]["metadata"][field].as_str().unwrap_or("").to_owned();
-            let (name, key) = (text("name"), format!("{}/{}", text("namespace"), text("name")));
-            let delete = Delete {
-                uid: Some(text("uid")),
-                ..Delete::default()
-            };
-            let (client, resource) = (self.client.clone(), self.pods.clone());
-            deleting.spawn(async move { (at, name, client.delete(&resource, &key, &delete).await) });
-        }
-        let (mut gone, mut failed) = (Vec::new(), None);
-        while let Some(deleted) = deleting.join_next().await {
-            match deleted {
-                Ok((at, name, Ok(()))) => {
-                    self.recorder
-                        .tell(set, Level::Normal, "SuccessfulDelete", format!("Deleted pod: {name}"));
-                    gone.push(at);
-                }
-                Ok((at, _, Err(status))) if status.code == 404 => gone.push(at),
-                Ok((_, _, Err(status))) => {
-                    let text = format!("Error deleting: {}", status.message);
-                    self.recorder.tell(set, Level::Warning, "FailedDelete", text);
-                    failed = Some(Failure::from(status));
-                }
-                Err(error) => failed = Some(error.into()),
-            }
-        }
-        gone.sort_unstable();
-        for at in gone.into_iter().rev() {
+        let removed = self.crew(set).remove(pods, candidates).await;
+        for at in removed.places.into_iter().rev() {
             pods.swap_remove(at);
         }
-        failed.map(|why| ScaleFailure {
+        removed.failed.map(|why| ScaleFailure {
             reason: "FailedDelete",
             why,
         })

@@ -140,7 +140,10 @@ impl Cluster {
             let pod = self.pod(id);
             // What was assumed stays so until the store says otherwise.
             let stays = match (pod.place, node) {
-                (_, Some(node)) => pod.place.node().is_some_and(|id| *self.nodes[id as usize].name == *node),
+                (_, Some(node)) => pod
+                    .place
+                    .node()
+                    .is_some_and(|id| *self.nodes[id as usize].name == *node),
                 (Place::Assumed(_), None) => pod.facts.uid == facts.uid,
                 (Place::Nowhere, None) => true,
                 (Place::Bound(_), None) => false,
@@ -339,7 +342,9 @@ impl Cluster {
 
     /// Forgets a node; Pods that name it stay.
     pub(crate) fn remove_node(&mut self, name: &str) {
-        let Some(id) = self.by_name.get(name).copied() else { return };
+        let Some(id) = self.by_name.get(name).copied() else {
+            return;
+        };
         self.count_images(id, false);
         self.listed.retain(|other| *other != id);
         let node = &mut self.nodes[id as usize];

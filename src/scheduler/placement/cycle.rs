@@ -51,7 +51,11 @@ impl fmt::Display for Misfit {
             return write!(f, " {text}.");
         }
         // In the order of the texts, number first.
-        let mut texts: Vec<String> = self.reasons.iter().map(|(text, count)| format!("{count} {text}")).collect();
+        let mut texts: Vec<String> = self
+            .reasons
+            .iter()
+            .map(|(text, count)| format!("{count} {text}"))
+            .collect();
         texts.sort_unstable();
         write!(f, " {}.", texts.join(", "))
     }
@@ -104,7 +108,11 @@ pub(crate) fn decide(cluster: &Cluster, id: PodId, from: &mut usize) -> Decision
         }
         None => {
             let start = *from % total;
-            cluster.listed[start..].iter().chain(&cluster.listed[..start]).copied().collect()
+            cluster.listed[start..]
+                .iter()
+                .chain(&cluster.listed[..start])
+                .copied()
+                .collect()
         }
     };
     let enough = enough(candidates.len());

@@ -111,7 +111,12 @@ impl Why {
             Why::NodeAffinity => tell("node(s) didn't match Pod's node affinity/selector"),
             Why::Ports => tell("node(s) didn't have free ports for the requested pod ports"),
             Why::Short { lacks, .. } => {
-                let named = ["Too many pods", "Insufficient cpu", "Insufficient memory", "Insufficient ephemeral-storage"];
+                let named = [
+                    "Too many pods",
+                    "Insufficient cpu",
+                    "Insufficient memory",
+                    "Insufficient ephemeral-storage",
+                ];
                 for (bit, text) in named.iter().enumerate() {
                     if lacks & (1 << bit) != 0 {
                         tell(text);

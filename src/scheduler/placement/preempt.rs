@@ -102,7 +102,9 @@ pub(crate) fn preempt(cluster: &Cluster, id: PodId, misfit: &Misfit, from: usize
         }
     }
     match found.into_iter().min_by_key(|victims| loss(cluster, victims)) {
-        Some(Victims { node, pods: victims, .. }) => Preemption::Evict(Eviction { node, victims }),
+        Some(Victims {
+            node, pods: victims, ..
+        }) => Preemption::Evict(Eviction { node, victims }),
         None => none(reasons(total, why_not, not_helpful)),
     }
 }
@@ -142,7 +144,9 @@ fn victims_on(cluster: &Cluster, question: &Question<'_>, id: NodeId) -> Result<
         return Err(None);
     }
     let expected = |other: &&PodId| {
-        **other != question.pod && cluster.pod(**other).place.node().is_none() && priority(other) >= question.class.priority
+        **other != question.pod
+            && cluster.pod(**other).place.node().is_none()
+            && priority(other) >= question.class.priority
     };
     let expected: Vec<PodId> = node.nominated.iter().filter(expected).copied().collect();
     for other in expected {
@@ -159,7 +163,11 @@ fn victims_on(cluster: &Cluster, question: &Question<'_>, id: NodeId) -> Result<
     let kept_by_budget = cluster.beyond_budgets(&lower);
     let (first, last): (Vec<PodId>, Vec<PodId>) = lower.iter().partition(|pod| kept_by_budget.contains(pod));
     let (mut pods, mut violations) = (Vec::new(), 0);
-    for (pod, is_kept_by_budget) in first.iter().map(|pod| (pod, true)).chain(last.iter().map(|pod| (pod, false))) {
+    for (pod, is_kept_by_budget) in first
+        .iter()
+        .map(|pod| (pod, true))
+        .chain(last.iter().map(|pod| (pod, false)))
+    {
         shift(cluster, &mut question, &mut node, *pod, 1);
         if question.check_node(&node).is_some() {
             shift(cluster, &mut question, &mut node, *pod, -1);

@@ -52,7 +52,9 @@ pub(super) fn points(cluster: &Cluster, class: &Class, among: &[NodeId]) -> Vec<
     if !wishes.is_empty() {
         let liked = |id| {
             let labels = &node(id).spec.labels;
-            let weights = wishes.iter().filter_map(|(topology, weights)| weights.get(labels.get(topology)?));
+            let weights = wishes
+                .iter()
+                .filter_map(|(topology, weights)| weights.get(labels.get(topology)?));
             weights.sum::<i64>()
         };
         let raw: Vec<i64> = among.iter().map(liked).collect();

@@ -12,7 +12,9 @@ pub(super) struct Needs<'a> {
 
 impl Needs<'_> {
     pub(super) fn of(_: &Cluster, _: PodId) -> Result<Self, String> {
-        Ok(Self { nothing: std::marker::PhantomData })
+        Ok(Self {
+            nothing: std::marker::PhantomData,
+        })
     }
 
     pub(super) fn check(&self, _: &Cluster, _: &Node) -> Option<Why> {

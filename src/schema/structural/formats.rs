@@ -333,7 +333,7 @@ fn is_duration(text: &str) -> bool {
         &["d", "day"],
         &["w", "wk", "week"],
     ];
-    if go_duration::check(text).is_ok() {
+    if go_duration::nanoseconds(text).is_ok() {
         return true;
     }
     if !LONG_DURATION.is_match(text) {
