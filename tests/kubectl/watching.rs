@@ -9,7 +9,10 @@ fn create(kubectl: &Kubectl, name: &str, tier: &str) {
 
 #[test]
 fn a_watch_shows_what_is_there_and_then_what_happens() {
-    let Some(kubectl) = Kubectl::new("watch") else { return };
+    // Nobody else puts anything into the namespace.
+    let Some(kubectl) = Kubectl::without_controllers("watch") else {
+        return;
+    };
     create(&kubectl, "old", "web");
     let mut watch = kubectl.start(&["get", "cm", "--watch", "--output-watch-events"]);
     assert_eq!(columns(&watch.line())[..2], ["EVENT", "NAME"]);
@@ -90,7 +93,10 @@ fn a_watch_from_a_revision_tells_the_history_since() {
 
 #[test]
 fn a_streamed_list_ends_with_its_bookmark() {
-    let Some(kubectl) = Kubectl::new("stream") else { return };
+    // Nobody else puts anything into the namespace.
+    let Some(kubectl) = Kubectl::without_controllers("stream") else {
+        return;
+    };
     create(&kubectl, "one", "web");
     create(&kubectl, "two", "web");
     let path = format!(

@@ -74,7 +74,10 @@ fn apply_merges_lists_by_their_keys() {
 
 #[test]
 fn label_and_annotate_set_overwrite_and_remove() {
-    let Some(kubectl) = Kubectl::new("label") else { return };
+    // Nobody else puts anything into the namespace.
+    let Some(kubectl) = Kubectl::without_controllers("label") else {
+        return;
+    };
     kubectl.ok_with(&["create", "-f", "-"], MAP);
     assert_eq!(
         kubectl.ok(&["label", "cm", "settings", "tier=web"]),
