@@ -15,20 +15,17 @@ pub(super) fn set(status: &mut Value, kind: &str, what: (&str, &str), message: &
     let mut conditions = status["conditions"]
         .as_array()
         .map_or_else(Vec::new, |list| list.to_vec());
-    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
-        Some(old) => {
-            let is_in_state = old["status"] == state && !old["lastTransitionTime"].is_null();
-            new["lastTransitionTime"] = if is_in_state {
-                old["lastTransitionTime"].clone()
-            } else {
-                time
-            };
-            *old = new;
-        }
-        None => {
-            new["lastTransitionTime"] = time;
-            conditions.push(new);
-        }
+    if let Some(old) = conditions.iter_mut().find(|condition| condition["type"] == kind) {
+        let is_in_state = old["status"] == state && !old["lastTransitionTime"].is_null();
+        new["lastTransitionTime"] = if is_in_state {
+            old["lastTransitionTime"].clone()
+        } else {
+            time
+        };
+        *old = new;
+    } else {
+        new["lastTransitionTime"] = time;
+        conditions.push(new);
     }
     status["conditions"] = conditions.into();
 }

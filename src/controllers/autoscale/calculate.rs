@@ -173,7 +173,8 @@ pub(super) fn of_pods(
         window_s: 0,
     };
     // Of those that nothing is known of the cautious is assumed: they use what they may, or nothing.
-    if first != 1.0 {
+    // (Exactly at the aim nothing is assumed: it would not change anything.)
+    if first < 1.0 || first > 1.0 {
         for name in &groups.missing {
             let millis = match aim {
                 _ if first > 1.0 => 0,

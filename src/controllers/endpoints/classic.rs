@@ -49,28 +49,25 @@ impl ClassicEndpoints {
     async fn write(&self, key: &str, service: &Value, wanted: &Wanted) -> Result<(), Failure> {
         let view = self.client.store().view();
         let namespace = service["metadata"]["namespace"].as_str().unwrap_or("");
-        let (told, reason, text) = match view.get(ENDPOINTS, key)? {
-            None => {
-                let new = json!({"metadata": {"name": service["metadata"]["name"].as_str(), "namespace": namespace}});
-                let new = wanted.over(&new).unwrap_or(new);
-                let made = self
-                    .client
-                    .create(&self.endpoints, Some(namespace), new)
-                    .await
-                    .map(drop);
-                (
-                    made,
-                    "FailedToCreateEndpoint",
-                    format!("create endpoint for service {key}"),
-                )
-            }
-            Some(_) => {
-                let changed = self
-                    .client
-                    .change(&self.endpoints, None, key, |old| wanted.over(old))
-                    .await;
-                (changed, "FailedToUpdateEndpoint", format!("update endpoint {key}"))
-            }
+        let (told, reason, text) = if view.get(ENDPOINTS, key)?.is_some() {
+            let changed = self
+                .client
+                .change(&self.endpoints, None, key, |old| wanted.over(old))
+                .await;
+            (changed, "FailedToUpdateEndpoint", format!("update endpoint {key}"))
+        } else {
+            let new = json!({"metadata": {"name": service["metadata"]["name"].as_str(), "namespace": namespace}});
+            let new = wanted.over(&new).unwrap_or(new);
+            let made = self
+                .client
+                .create(&self.endpoints, Some(namespace), new)
+                .await
+                .map(drop);
+            (
+                made,
+                "FailedToCreateEndpoint",
+                format!("create endpoint for service {key}"),
+            )
         };
         match told {
             Ok(()) => Ok(()),

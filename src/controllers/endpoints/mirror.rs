@@ -119,10 +119,7 @@ impl Mirror {
         if let Some(annotations) = annotations.as_object_mut() {
             annotations.retain(|name, _| !NOT_MIRRORED.contains(&name.as_str()));
         }
-        if annotations
-            .as_object()
-            .is_some_and(|annotations| annotations.is_empty())
-        {
+        if annotations.as_object().is_some_and(crate::tree::Map::is_empty) {
             annotations = Value::Null;
         }
         let mut plan = Plan::default();

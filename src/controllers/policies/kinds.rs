@@ -128,7 +128,7 @@ fn of_definition(client: &Client, view: &Arc<View>, resource: &ResourceRef) -> R
         .find(|version| version["name"] == *resource.version);
     Ok(version
         .map(|version| version["schema"]["openAPIV3Schema"].clone())
-        .filter(|schema| schema.is_object()))
+        .filter(Value::is_object))
 }
 
 /// A built-in schema spelled out. Parts that lie too deep are left open.
