@@ -37,7 +37,7 @@ use autoscale::Autoscalers;
 use cron::CronJobs;
 use deployment::Deployments;
 use devices::ResourceClaims;
-use disruption::Budgets;
+use disruption::{Budgets, StaleDisruptions};
 use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
 use policies::PolicyStatus;
@@ -68,6 +68,7 @@ impl Controllers {
         start.controller("cronjob-controller", CronJobs::new);
         start.controller("deployment-controller", Deployments::new);
         start.controller("disruption-controller", Budgets::new);
+        start.controller("stale-disruption-controller", |client, _| StaleDisruptions::new(client));
         start.controller("endpoint-controller", ClassicEndpoints::new);
         start.controller("endpointslice-controller", |client, _| Slices::new(client));
         start.controller("endpointslicemirroring-controller", Mirror::new);

@@ -60,13 +60,13 @@ fn equalities(labels: &Value) -> Option<Vec<Requirement>> {
 pub(super) fn go_text(selector: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
     let labels = selector["matchLabels"].as_object();
-    let labels: String = labels
+    let labels: Vec<String> = labels
         .into_iter()
         .flat_map(|labels| labels.iter())
         .map(|(name, value)| format!("{}: {},", name.as_str(), text(value)))
         .collect();
     let expressions = selector["matchExpressions"].as_array();
-    let expressions: String = expressions
+    let expressions: Vec<String> = expressions
         .into_iter()
         .flatten()
         .map(|expression| {
@@ -80,6 +80,7 @@ pub(super) fn go_text(selector: &Value) -> String {
             )
         })
         .collect();
+    let (labels, expressions) = (labels.concat(), expressions.concat());
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
     )

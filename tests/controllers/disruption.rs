@@ -122,3 +122,16 @@ async fn pods_that_nobody_scales_are_told_of() {
     let text = &body["status"]["conditions"][0]["message"];
     assert_eq!(text, "configmaps does not implement the scale subresource");
 }
+
+#[tokio::test]
+async fn what_a_pod_says_of_a_disruption_that_came_to_nothing_is_taken_back() {
+    let cluster = Cluster::start().await;
+    let pod = json!({"metadata": {"name": "stays"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    cluster.made(PODS, &pod).await;
+    let said = json!({"status": {"phase": "Running", "conditions": [{"type": "DisruptionTarget", "status": "True",
+        "reason": "PreemptionByScheduler", "lastTransitionTime": "2020-01-01T00:00:00Z"}]}});
+    let answer = cluster.admin.merge(&format!("{PODS}/stays/status"), &said).await;
+    assert_eq!(answer.code, 200, "{}", answer.body);
+    let taken_back = |answer: &Answer| answer.body["status"]["conditions"][0]["status"] == "False";
+    cluster.until(&format!("{PODS}/stays"), taken_back).await;
+}

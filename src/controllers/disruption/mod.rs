@@ -4,9 +4,13 @@
 //! | --- | --- |
 //! | `expected` | how many Pods there should be, by what controls them |
 //! | `status` | counts, and says what is allowed |
+//! | `stale` | the controller that takes back what Pods say of a disruption that came to nothing |
 
 mod expected;
+mod stale;
 mod status;
+
+pub(super) use stale::StaleDisruptions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
