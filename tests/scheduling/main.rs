@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::scheduler::Scheduler;
 use flatkube::store::{Durability, Options};
@@ -167,5 +168,6 @@ fn config(dir: &Path) -> ServerConfig {
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
         limits: Limits::default(),
+        plugins: Plugins::without_accounts(),
     }
 }
