@@ -174,7 +174,7 @@ pub(super) fn of_pods(
     };
     // Of those that nothing is known of the cautious is assumed: they use what they may, or nothing.
     // (Exactly at the aim nothing is assumed: it would not change anything.)
-    if first < 1.0 || first > 1.0 {
+    if first.total_cmp(&1.0).is_ne() {
         for name in &groups.missing {
             let millis = match aim {
                 _ if first > 1.0 => 0,
