@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::outcome::{Outcomes, Subject};
-use super::placement::{self, Class, Cluster, Decision, Place, PodFacts, PodId, Rule};
+use super::outcome::{Outcome, Outcomes, Subject};
+use super::placement::{self, Class, Cluster, Decision, Eviction, Place, PodFacts, PodId, Preemption, Rule, Rules};
 use super::queue::Queue;
 use super::{PROFILE, uid_of};
 use crate::api::Client;
 use crate::api::status::Status;
 use crate::events::Recorder;
 use crate::resources::{self, ResourceRef};
-use crate::store::{Event, EventKind, Follower, HistoryError, Object, Range, Selection, View};
+use crate::store::{EventKind, Follower, HistoryError, Object, Range, Selection, View};
 use crate::tree::Value;
 
 /// Decisions that are being written at a time: enough that the log's syncs are shared by many.
@@ -25,14 +26,32 @@ const RUN_MAX: usize = 256;
 /// When to begin anew after what is stored could not be read.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// What is done about an object of a resource, or that it is gone.
+type See = fn(&mut Desk, &ResourceRef, &Object, bool) -> Result<(), Status>;
+
 const PODS: &str = "pods";
-const NODES: &str = "nodes";
-const NAMESPACES: &str = "namespaces";
+/// What is followed. Pods come last: what they refer to was there before them.
+const SOURCES: [(&str, See); 8] = [
+    ("namespaces", Desk::see_namespace),
+    ("storageclasses.storage.k8s.io", Desk::see_storage_class),
+    ("persistentvolumes", Desk::see_volume),
+    ("persistentvolumeclaims", Desk::see_claim),
+    ("poddisruptionbudgets.policy", Desk::see_budget),
+    ("services", Desk::see_service),
+    ("nodes", Desk::see_node),
+    (PODS, Desk::see_pod),
+];
+
+/// A resource that is followed.
+struct Source {
+    resource: ResourceRef,
+    follower: Follower,
+    see: See,
+}
 
 /// Runs until the server stops.
 pub(super) async fn run(client: Client, recorder: Recorder) {
-    let kind = |name| resources::stored(name).map(ResourceRef::from);
-    let (Some(pods), Some(nodes), Some(namespaces)) = (kind(PODS), kind(NODES), kind(NAMESPACES)) else {
+    let Some(pods) = resources::stored(PODS).map(ResourceRef::from) else {
         return;
     };
     let stopping = client.stopping().clone();
@@ -41,8 +60,6 @@ pub(super) async fn run(client: Client, recorder: Recorder) {
         loop {
             let mut desk = Desk {
                 outcomes: outcomes.clone(),
-                nodes: nodes.clone(),
-                namespaces: namespaces.clone(),
                 cluster: Cluster::default(),
                 queue: Queue::default(),
                 from: 0,
@@ -85,15 +102,13 @@ impl From<Status> for Interruption {
 /// What became of what was written.
 struct Written {
     subject: Subject,
-    /// It was bound, or was to be.
-    is_binding: bool,
+    /// The Pod has to be tried again if it failed.
+    is_needed: bool,
     result: Result<(), Status>,
 }
 
 struct Desk {
     outcomes: Outcomes,
-    nodes: ResourceRef,
-    namespaces: ResourceRef,
     cluster: Cluster,
     queue: Queue,
     /// Which node is looked at first.
@@ -116,15 +131,22 @@ impl Desk {
     async fn keep_up(&mut self) -> Result<std::convert::Infallible, Interruption> {
         let store = self.outcomes.client.store().clone();
         let view = store.view();
-        let follow = |resource: &str| store.follow(resource, None, view.revision());
-        let (mut nodes, mut namespaces, mut pods) = (follow(NODES)?, follow(NAMESPACES)?, follow(PODS)?);
-        self.read_all(&view)?;
+        let mut sources = Vec::with_capacity(SOURCES.len());
+        for (name, see) in SOURCES {
+            if let Some(resource) = resources::stored(name).map(ResourceRef::from) {
+                self.read_all(&view, &resource, see)?;
+                let follower = store.follow(name, None, view.revision())?;
+                sources.push(Source {
+                    resource,
+                    follower,
+                    see,
+                });
+            }
+        }
         loop {
-            // Nodes before Pods: who was bound to a new node was so after it came.
-            self.take(&mut namespaces, |desk, event| desk.see_namespace(event))
-                .await?;
-            self.take(&mut nodes, |desk, event| desk.see_node(event)).await?;
-            self.take(&mut pods, |desk, event| desk.see_pod(event)).await?;
+            for source in &mut sources {
+                self.take(source).await?;
+            }
             while let Some(written) = self.writing.try_join_next() {
                 self.note(written);
             }
@@ -146,40 +168,30 @@ impl Desk {
                 }
             };
             tokio::select! {
-                () = pods.changed() => {}
-                () = nodes.changed() => {}
-                () = namespaces.changed() => {}
+                () = changed(&mut sources) => {}
                 Some(written) = self.writing.join_next() => self.note(written),
                 () = alarm => {}
             }
         }
     }
 
-    /// Reads everything as it is now.
-    fn read_all(&mut self, view: &Arc<View>) -> Result<(), Interruption> {
-        let each = |storage: &str, see: &mut dyn FnMut(Object) -> Result<(), Status>| -> Result<(), Interruption> {
-            let mut listing = view.list(storage, Range::default(), &Selection::all());
-            while let Some(run) = listing.next(RUN_MAX).map_err(Status::internal)? {
-                for object in run.objects() {
-                    see(object)?;
-                }
+    /// Reads all objects of a resource as they are now.
+    fn read_all(&mut self, view: &Arc<View>, resource: &ResourceRef, see: See) -> Result<(), Interruption> {
+        let mut listing = view.list(&resource.storage, Range::default(), &Selection::all());
+        while let Some(run) = listing.next(RUN_MAX).map_err(Status::internal)? {
+            for object in run.objects() {
+                see(self, resource, &object, false)?;
             }
-            Ok(())
-        };
-        each(NAMESPACES, &mut |object| self.set_namespace(&object))?;
-        each(NODES, &mut |object| self.set_node(&object).map(drop))?;
-        each(PODS, &mut |object| self.set_pod(&object))
+        }
+        Ok(())
     }
 
     /// Takes what is new of a resource.
-    async fn take(
-        &mut self,
-        follower: &mut Follower,
-        see: impl Fn(&mut Self, &Event) -> Result<(), Status>,
-    ) -> Result<(), Interruption> {
+    async fn take(&mut self, source: &mut Source) -> Result<(), Interruption> {
         let mut taken = 0_usize;
-        while let Some(event) = follower.next()? {
-            see(self, &event)?;
+        while let Some(event) = source.follower.next()? {
+            let is_gone = event.kind == EventKind::Deleted;
+            (source.see)(self, &source.resource, &event.object, is_gone)?;
             taken += 1;
             if taken.is_multiple_of(RUN_MAX) {
                 tokio::task::yield_now().await;
@@ -188,46 +200,67 @@ impl Desk {
         Ok(())
     }
 
-    fn see_namespace(&mut self, event: &Event) -> Result<(), Status> {
-        if event.kind == EventKind::Deleted {
-            self.cluster.set_namespace(event.object.name(), None);
-            return Ok(());
+    /// The object as a tree; `None` when it is gone.
+    fn read(&self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<Option<Value>, Status> {
+        if is_gone {
+            return Ok(None);
         }
-        self.set_namespace(&event.object)?;
+        self.outcomes.client.read(resource, object).map(Some)
+    }
+
+    fn see_namespace(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
+        let namespace = self.read(resource, object, is_gone)?;
+        self.cluster.set_namespace(object.name(), namespace.as_ref());
         self.wake(&[Rule::InterPodAffinity]);
         Ok(())
     }
 
-    fn set_namespace(&mut self, object: &Object) -> Result<(), Status> {
-        let namespace = self.outcomes.client.read(&self.namespaces, object)?;
-        self.cluster.set_namespace(object.name(), Some(&namespace));
+    fn see_storage_class(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
+        let class = self.read(resource, object, is_gone)?;
+        self.cluster.set_storage_class(object.name(), class.as_ref());
+        self.wake(&[Rule::Volumes]);
         Ok(())
     }
 
-    fn see_node(&mut self, event: &Event) -> Result<(), Status> {
-        if event.kind == EventKind::Deleted {
-            self.cluster.remove_node(event.object.name());
-            self.wake(&[Rule::PodTopologySpread]);
-            return Ok(());
-        }
-        if let Some(node) = self.set_node(&event.object)? {
-            self.wake_for(node, &[Rule::PodTopologySpread]);
-        }
+    fn see_volume(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
+        let volume = self.read(resource, object, is_gone)?;
+        self.cluster.set_volume(object.name(), volume.as_ref());
+        self.wake(&[Rule::Volumes]);
         Ok(())
     }
 
-    /// The node, if something that matters of it has changed.
-    fn set_node(&mut self, object: &Object) -> Result<Option<u32>, Status> {
-        let node = self.outcomes.client.read(&self.nodes, object)?;
-        Ok(self.cluster.set_node(object.name(), &node))
+    fn see_claim(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
+        let claim = self.read(resource, object, is_gone)?;
+        self.cluster.set_claim(object.key(), claim.as_ref());
+        self.wake(&[Rule::Volumes]);
+        Ok(())
     }
 
-    fn see_pod(&mut self, event: &Event) -> Result<(), Status> {
-        if event.kind == EventKind::Deleted {
-            self.drop_pod(event.object.key());
-            return Ok(());
+    fn see_budget(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
+        let budget = self.read(resource, object, is_gone)?;
+        self.cluster.set_budget(object.key(), budget.as_ref());
+        Ok(())
+    }
+
+    fn see_service(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
+        let service = self.read(resource, object, is_gone)?;
+        self.cluster.set_service(object.key(), service.as_ref());
+        Ok(())
+    }
+
+    fn see_node(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
+        match self.read(resource, object, is_gone)? {
+            None => {
+                self.cluster.remove_node(object.name());
+                self.wake(&[Rule::PodTopologySpread]);
+            }
+            Some(node) => {
+                if let Some(node) = self.cluster.set_node(object.name(), &node) {
+                    self.wake_for(node, &[Rule::PodTopologySpread]);
+                }
+            }
         }
-        self.set_pod(&event.object)
+        Ok(())
     }
 
     /// A Pod is no more, or has ended: there is room where it was.
@@ -241,13 +274,14 @@ impl Desk {
         }
     }
 
-    fn set_pod(&mut self, object: &Object) -> Result<(), Status> {
+    fn see_pod(&mut self, resource: &ResourceRef, object: &Object, is_gone: bool) -> Result<(), Status> {
         let key = object.key();
-        let pod = self.outcomes.client.read(&self.outcomes.pods, object)?;
-        if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+        let pod = self.read(resource, object, is_gone)?;
+        let pod = pod.filter(|pod| !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")));
+        let Some(pod) = pod else {
             self.drop_pod(key);
             return Ok(());
-        }
+        };
         let class = Class::of(&pod, self.cluster.names());
         let facts = facts_of(&pod);
         let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty());
@@ -309,45 +343,82 @@ impl Desk {
 
     fn decide(&mut self, id: PodId, now: Instant) {
         let pod = self.cluster.pod(id);
+        let pod_is_nominated = pod.nominated.is_some();
         let subject = Subject {
             key: pod.key.clone(),
             uid: pod.facts.uid,
         };
-        let outcomes = self.outcomes.clone();
         match placement::decide(&self.cluster, id, &mut self.from) {
             Decision::Place(node) => {
-                self.cluster.assume(id, node);
-                let name = self.cluster.node_name(node).clone();
-                self.writing.spawn(async move {
-                    let result = outcomes.bind(&subject, &name).await;
-                    let is_binding = true;
-                    Written {
-                        subject,
-                        is_binding,
-                        result,
-                    }
-                });
+                let claims = self.cluster.waiting_claims(id);
+                let (to, node) = (node, self.cluster.node_name(node).clone());
+                if claims.is_empty() {
+                    self.cluster.assume(id, to);
+                    self.write(subject, Outcome::Bind { node });
+                } else {
+                    // Once they are bound, it is decided where the Pod goes with them.
+                    let mut rules = Rules::default();
+                    rules.add(Rule::Volumes);
+                    self.queue.wait(id, rules, now);
+                    self.write(subject, Outcome::Select { claims, node });
+                }
             }
             Decision::Nowhere(misfit) => {
                 self.queue.wait(id, misfit.rules, now);
-                let message = misfit.to_string();
-                self.writing.spawn(async move {
-                    let result = outcomes.refuse(&subject, &message, None).await;
-                    let is_binding = false;
-                    Written {
-                        subject,
-                        is_binding,
-                        result,
+                if self.cluster.node_count() == 0 {
+                    let (message, nominated) = (misfit.to_string(), None);
+                    self.write(subject, Outcome::Refuse { message, nominated });
+                    return;
+                }
+                match placement::preempt(&self.cluster, id, &misfit, self.from) {
+                    Preemption::Evict(eviction) => self.evict(id, subject, misfit.to_string(), &eviction),
+                    Preemption::Not(text, is_under_way) => {
+                        let message = format!("{misfit} preemption: {text}");
+                        let nominated = (!is_under_way && pod_is_nominated).then_some("");
+                        if nominated.is_some() {
+                            self.cluster.nominate(id, None);
+                        }
+                        self.write(subject, Outcome::Refuse { message, nominated });
                     }
-                });
+                }
             }
         }
+    }
+
+    /// Tells Pods to leave a node for one of higher priority.
+    fn evict(&mut self, id: PodId, subject: Subject, message: String, eviction: &Eviction) {
+        let node = self.cluster.node_name(eviction.node).clone();
+        self.cluster.nominate(id, Some(&node));
+        let subject_of = |id: &PodId| {
+            let pod = self.cluster.pod(*id);
+            Subject {
+                key: pod.key.clone(),
+                uid: pod.facts.uid,
+            }
+        };
+        let victims: Vec<Subject> = eviction.victims.iter().map(subject_of).collect();
+        let outcome = Outcome::Evict { message, victims, node };
+        self.write(subject, outcome);
+    }
+
+    /// Lets an outcome be written while others are decided on.
+    fn write(&mut self, subject: Subject, outcome: Outcome) {
+        let outcomes = self.outcomes.clone();
+        self.writing.spawn(async move {
+            let is_needed = !matches!(outcome, Outcome::Refuse { .. });
+            let result = outcomes.write(&subject, &outcome).await;
+            Written {
+                subject,
+                is_needed,
+                result,
+            }
+        });
     }
 
     fn note(&mut self, written: Result<Written, tokio::task::JoinError>) {
         let Ok(Written {
             subject,
-            is_binding,
+            is_needed,
             result,
         }) = written
         else {
@@ -356,7 +427,7 @@ impl Desk {
         let Err(status) = result else { return };
         tracing::debug!(pod = %subject.key, %status, "what was decided was refused");
         let id = self.cluster.id(&subject.key);
-        let Some(id) = id.filter(|id| self.cluster.pod(*id).facts.uid == subject.uid && is_binding) else {
+        let Some(id) = id.filter(|id| self.cluster.pod(*id).facts.uid == subject.uid && is_needed) else {
             return;
         };
         let place = self.cluster.pod(id).place;
@@ -364,8 +435,22 @@ impl Desk {
             self.cluster.forget(id);
             self.queue.retry(id, Instant::now());
             self.wake_for(node, &[Rule::InterPodAffinity, Rule::PodTopologySpread, Rule::Volumes]);
+        } else if place == Place::Nowhere {
+            self.queue.retry(id, Instant::now());
         }
     }
+}
+
+/// Resolves when one of them has something new. Cancel-safe.
+async fn changed(sources: &mut [Source]) {
+    std::future::poll_fn(|context| {
+        let mut is_ready = false;
+        for source in &mut *sources {
+            is_ready |= source.follower.poll_changed(context).is_ready();
+        }
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 fn facts_of(pod: &Value) -> PodFacts {

@@ -1,10 +1,10 @@
 //! What becomes of a decision: a Pod is bound, or told why not.
 
 use super::placement::Name;
-use crate::api::Client;
 use crate::api::status::Status;
+use crate::api::{Client, Delete};
 use crate::events::{Level, Recorder};
-use crate::resources::{ResourceRef, condition, time_text};
+use crate::resources::{self, ResourceRef, condition, time_text};
 use crate::tree::{Value, json};
 
 /// What outcomes are written with. Cheap to clone.
@@ -28,12 +28,51 @@ impl Subject {
     }
 }
 
+/// What was decided of a Pod.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It goes to the node.
+    Bind { node: Name },
+    /// It will go to the node, once these claims are bound for it.
+    Select { claims: Vec<String>, node: Name },
+    /// There is no place for it, which it is told. `nominated`: see [`Outcomes::refuse`].
+    Refuse {
+        message: String,
+        nominated: Option<&'static str>,
+    },
+    /// Others have to leave the node for it.
+    Evict {
+        message: String,
+        victims: Vec<Subject>,
+        node: Name,
+    },
+}
+
 impl Outcomes {
+    /// Writes what was decided.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub(super) async fn write(&self, subject: &Subject, outcome: &Outcome) -> Result<(), Status> {
+        match outcome {
+            Outcome::Bind { node } => self.bind(subject, node).await,
+            Outcome::Select { claims, node } => self.select(claims, node).await,
+            Outcome::Refuse { message, nominated } => self.refuse(subject, message, *nominated).await,
+            Outcome::Evict { message, victims, node } => {
+                self.refuse(subject, message, Some(node)).await?;
+                for victim in victims {
+                    self.evict(victim, subject, node).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Binds the Pod to the node.
     ///
     /// # Errors
     /// When it is not that Pod any more, or the binding is refused.
-    pub(super) async fn bind(&self, subject: &Subject, node: &str) -> Result<(), Status> {
+    async fn bind(&self, subject: &Subject, node: &str) -> Result<(), Status> {
         let (namespace, name) = subject.names();
         let gone = || Status::not_found("", "pods", name);
         let view = self.client.store().view();
@@ -53,7 +92,7 @@ impl Outcomes {
 
     /// Tells why no place was found for the Pod, and which node others were told to leave for it: `Some("")` for none any
     /// more, `None` for what was so before.
-    pub(super) async fn refuse(&self, subject: &Subject, message: &str, nominated: Option<&str>) -> Result<(), Status> {
+    async fn refuse(&self, subject: &Subject, message: &str, nominated: Option<&str>) -> Result<(), Status> {
         let view = self.client.store().view();
         let Some(object) = view.get(&self.pods.storage, &subject.key).map_err(Status::internal)? else {
             return Ok(());
@@ -80,9 +119,73 @@ impl Outcomes {
         };
         gone_is_fine(self.client.change(&self.pods, Some("status"), &subject.key, edit).await)
     }
+
+    /// Tells claims that wait for it which node was chosen.
+    async fn select(&self, claims: &[String], node: &str) -> Result<(), Status> {
+        let Some(resource) = resources::find("", "v1", "persistentvolumeclaims").map(ResourceRef::from) else {
+            return Ok(());
+        };
+        for claim in claims {
+            let edit = |old: &Value| {
+                if old["metadata"]["annotations"][SELECTED_NODE] == node || old["spec"]["volumeName"].is_string() {
+                    return None;
+                }
+                let mut new = old.clone();
+                if !new["metadata"]["annotations"].is_object() {
+                    new["metadata"]["annotations"] = json!({});
+                }
+                new["metadata"]["annotations"][SELECTED_NODE] = node.into();
+                Some(new)
+            };
+            gone_is_fine(self.client.change(&resource, None, claim, edit).await)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a Pod so that another one finds room, and says so in its status first.
+    async fn evict(&self, victim: &Subject, preemptor: &Subject, node: &str) -> Result<(), Status> {
+        let view = self.client.store().view();
+        let get = |key: &str| view.get(&self.pods.storage, key).map_err(Status::internal);
+        let (Some(object), Some(preemptor)) = (get(&victim.key)?, get(&preemptor.key)?) else {
+            return Ok(());
+        };
+        let pod = self.client.read(&self.pods, &object)?;
+        if !is_subject(&pod, victim) {
+            return Ok(());
+        }
+        let time = time_text(jiff::Timestamp::now().as_second());
+        let edit = |old: &Value| {
+            if !is_subject(old, victim) {
+                return None;
+            }
+            let mut new = old.clone();
+            let text = "default-scheduler: preempting to accommodate a higher priority pod";
+            set_condition(
+                &mut new,
+                "DisruptionTarget",
+                ("True", "PreemptionByScheduler"),
+                text,
+                &time,
+            );
+            Some(new)
+        };
+        gone_is_fine(self.client.change(&self.pods, Some("status"), &victim.key, edit).await)?;
+        let delete = Delete {
+            uid: pod["metadata"]["uid"].as_str().map(str::to_owned),
+            ..Delete::default()
+        };
+        gone_is_fine(self.client.delete(&self.pods, &victim.key, &delete).await)?;
+        let uid = preemptor.sidecar().map_err(Status::internal)?.uid.as_str();
+        let text = format!("Preempted by pod {uid} on node {node}");
+        self.recorder.tell(&pod, Level::Normal, "Preempted", text);
+        Ok(())
+    }
 }
 
-pub(super) fn gone_is_fine(result: Result<(), Status>) -> Result<(), Status> {
+/// The annotation of a claim that names the node that its first consumer goes to.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+fn gone_is_fine(result: Result<(), Status>) -> Result<(), Status> {
     match result {
         Err(status) if status.code == 404 => Ok(()),
         other => other,
@@ -94,7 +197,7 @@ fn is_subject(pod: &Value, subject: &Subject) -> bool {
 }
 
 /// Sets a condition of a Pod; its time is when it came to this state.
-pub(super) fn set_condition(pod: &mut Value, kind: &str, what: (&str, &str), message: &str, time: &str) {
+fn set_condition(pod: &mut Value, kind: &str, what: (&str, &str), message: &str, time: &str) {
     let (state, reason) = what;
     let since = condition(pod, kind)
         .filter(|old| old["status"] == state)

@@ -4,6 +4,7 @@ mod basics;
 #[path = "../serving/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
+mod rules;
 
 use std::path::Path;
 use std::sync::Arc;

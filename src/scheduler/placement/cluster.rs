@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::class::{Class, PodTerm};
-use super::labels::{Labels, Selector};
+use super::labels::{Labels, Requirement, Selector};
 use super::names::{Name, Names};
 use super::node::{Node, NodeSpec};
 use super::preempt::Budget;
+use super::volumes::Storage;
 use crate::tree::Value;
 
 /// A number for a Pod, while it is in the picture.
@@ -40,9 +41,15 @@ pub(crate) struct Cluster {
     pub(super) namespaces: HashMap<Name, Labels>,
     /// By namespace and name.
     pub(super) budgets: HashMap<Name, BTreeMap<Name, Budget>>,
+    /// Selectors of Services, by namespace and name.
+    services: HashMap<Name, BTreeMap<Name, Selector>>,
+    pub(super) storage: Storage,
     /// How many nodes have an image.
     pub(super) images: HashMap<Name, u32>,
 }
+
+/// Labels that no two Pods of a StatefulSet have alike.
+const LABELS_OF_ONE: [&str; 2] = ["statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"];
 
 /// The Pods of a class.
 #[derive(Debug)]
@@ -399,10 +406,51 @@ impl Cluster {
             })
     }
 
-    /// What selects the Pods that are like those of a class: its Services, and the set that made them. `None`: nothing tells.
+    /// Notes the selector of a Service; `None`: it is gone.
+    pub(crate) fn set_service(&mut self, key: &str, service: Option<&Value>) {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        let namespace = self.names.get(namespace);
+        let selector = service.map(|service| Selector::of_map(&service["spec"]["selector"], &mut self.names));
+        match selector.filter(|selector| !selector.is_everything()) {
+            Some(selector) => {
+                self.services
+                    .entry(namespace)
+                    .or_default()
+                    .insert(name.into(), selector);
+            }
+            None => {
+                if let Some(services) = self.services.get_mut(&namespace) {
+                    services.remove(name);
+                }
+            }
+        }
+    }
+
+    /// What selects the Pods that are like those of a class: its Services, and the labels that the set which made them gave
+    /// them. `None`: nothing tells.
     pub(super) fn likes(&self, class: &Class) -> Option<Selector> {
-        let _ = (class, self);
-        None
+        let mut likes = Selector::default();
+        for service in self
+            .services
+            .get(&class.namespace)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+        {
+            if service.selects(&class.labels) {
+                likes.and(service);
+            }
+        }
+        let sets = ["ReplicaSet", "ReplicationController", "StatefulSet"];
+        if class
+            .controller
+            .as_ref()
+            .is_some_and(|(kind, _)| sets.contains(&&**kind))
+        {
+            for (key, value) in class.labels.iter().filter(|(key, _)| !LABELS_OF_ONE.contains(&&**key)) {
+                likes.require(Requirement::equal(key.clone(), value.clone()));
+            }
+        }
+        (!likes.is_everything()).then_some(likes)
     }
 
     /// The classes of a namespace.

@@ -60,7 +60,6 @@ pub(super) enum Why {
     VolumeZone,
     NoVolume,
     VolumeLost,
-    VolumeCount,
 }
 
 impl Why {
@@ -73,12 +72,7 @@ impl Why {
             Why::Short { .. } => Rule::NodeResourcesFit,
             Why::Apart | Why::Together | Why::KeptOut => Rule::InterPodAffinity,
             Why::Spread | Why::SpreadLabel => Rule::PodTopologySpread,
-            Why::ClaimInUse
-            | Why::VolumeNode
-            | Why::VolumeZone
-            | Why::NoVolume
-            | Why::VolumeLost
-            | Why::VolumeCount => Rule::Volumes,
+            Why::ClaimInUse | Why::VolumeNode | Why::VolumeZone | Why::NoVolume | Why::VolumeLost => Rule::Volumes,
         }
     }
 
@@ -95,7 +89,7 @@ impl Why {
             | Why::VolumeLost
             | Why::NoVolume => true,
             Why::Short { beyond, .. } => beyond,
-            Why::Ports | Why::Apart | Why::KeptOut | Why::Spread | Why::ClaimInUse | Why::VolumeCount => false,
+            Why::Ports | Why::Apart | Why::KeptOut | Why::Spread | Why::ClaimInUse => false,
         }
     }
 
@@ -140,7 +134,6 @@ impl Why {
             Why::VolumeZone => tell("node(s) had no available volume zone"),
             Why::NoVolume => tell("node(s) didn't find available persistent volumes to bind"),
             Why::VolumeLost => tell("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
-            Why::VolumeCount => tell("node(s) exceed max volume count"),
         }
     }
 }

@@ -117,6 +117,19 @@ impl Selector {
         Self(equalities(map, names))
     }
 
+    /// Of `matchLabelExpressions`, whose entries are a key and the values that it may have.
+    pub(crate) fn of_topology(expressions: &Value, names: &mut Names) -> Self {
+        let expressions = expressions.as_array().into_iter().flatten();
+        let among = expressions.map(|one| {
+            let values = one["values"].as_array().into_iter().flatten();
+            Requirement {
+                key: names.get(one["key"].as_str().unwrap_or("")),
+                is: Is::In(values.filter_map(|value| Some(names.get(value.as_str()?))).collect()),
+            }
+        });
+        Self(among.collect())
+    }
+
     /// What both select.
     pub(crate) fn and(&mut self, more: &Selector) {
         for requirement in &more.0 {

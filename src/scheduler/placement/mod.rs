@@ -15,6 +15,8 @@ mod labels;
 mod names;
 mod node;
 mod preempt;
+#[cfg(test)]
+mod properties;
 mod score;
 mod spread;
 mod volumes;

@@ -31,7 +31,7 @@ impl Budget {
         let (spec, status) = (&budget["spec"], &budget["status"]);
         let counted = status["disruptedPods"].as_object().into_iter().flatten();
         Self {
-            // An empty selector selects nothing here, as in policy/v1beta1's days.
+            // One that selects everything protects nothing here, as in kube-scheduler.
             selector: Selector::of(&spec["selector"], names).filter(|selector| !selector.is_everything()),
             allowed: status["disruptionsAllowed"].as_i64().unwrap_or(0),
             counted: counted.map(|(name, _)| names.get(name)).collect(),

@@ -211,24 +211,27 @@ pub(super) fn points(cluster: &Cluster, class: &Class, among: &[NodeId]) -> Opti
         }
         wish.domains = Some(domains);
     }
-    let hosts: Vec<&Kin> = cluster.kins(&class.namespace).collect();
-    let on_host = |selector: &Selector, id: NodeId| -> i64 {
-        let selected = hosts.iter().filter(|kin| selector.selects(&kin.class.labels));
-        selected
-            .filter_map(|kin| kin.on.get(&id))
-            .map(|count| i64::from(count.live))
-            .sum()
-    };
+    let on_host: Vec<Vec<&Kin>> = wishes
+        .iter()
+        .map(|wish| {
+            let kins = cluster.kins(&class.namespace).filter(|_| wish.domains.is_none());
+            kins.filter(|kin| wish.selector.selects(&kin.class.labels)).collect()
+        })
+        .collect();
     let raw = among.iter().map(|id| {
         let node = node(*id);
         if is_ignored(node) {
             return None;
         }
         let mut sum = 0.0;
-        for wish in &wishes {
+        for (wish, kins) in wishes.iter().zip(&on_host) {
             if let Some(value) = node.spec.labels.get(&wish.topology) {
                 let count = match &wish.domains {
-                    None => on_host(&wish.selector, *id),
+                    None => kins
+                        .iter()
+                        .filter_map(|kin| kin.on.get(id))
+                        .map(|count| i64::from(count.live))
+                        .sum(),
                     Some(domains) => domains.get(value).copied().unwrap_or(0),
                 };
                 sum += count as f64 * wish.weight + (wish.skew_max - 1) as f64;
