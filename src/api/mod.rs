@@ -11,6 +11,7 @@ pub mod body;
 mod bootstrap;
 pub(crate) mod compact;
 mod connection;
+mod conversion;
 mod converted;
 mod discovery;
 mod fairness;

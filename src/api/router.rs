@@ -17,8 +17,8 @@ use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
 use super::{
-    Api, aggregation, authenticate, backup, compact, discovery, health, openapi, protobuf, proxy, read, version, write,
-    yaml,
+    Api, aggregation, authenticate, backup, compact, conversion, discovery, health, openapi, protobuf, proxy, read,
+    version, write, yaml,
 };
 use crate::auth::User;
 use crate::resources::Resource;
@@ -315,10 +315,21 @@ async fn handle(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
             "only the following media types are accepted: application/json;stream=watch, \
              application/vnd.kubernetes.protobuf;stream=watch",
         )),
+        _ if conversion::is_needed(&info.resource) => Box::pin(handle_converted(api, info, body)).await,
         Verb::Get | Verb::List | Verb::Watch => read(api, info).await,
         // A request's future is moved into its connection's: the large and rare ones are kept out of it.
         _ => Box::pin(write::answer(api, info, body)).await,
     }
+}
+
+/// A request about objects that a webhook converts.
+async fn handle_converted(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
+    let asked = conversion::read_as(info);
+    let response = match info.verb {
+        Verb::Get | Verb::List | Verb::Watch => read(api, &asked).await?,
+        _ => write::answer(api, &asked, body).await?,
+    };
+    conversion::answer(api, info, response).await
 }
 
 async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {

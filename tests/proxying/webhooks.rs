@@ -123,6 +123,9 @@ async fn respond(
         let before = object["data"]["order"].as_str().unwrap_or("");
         return patch(json!([{"op": "add", "path": "/data/order", "value": format!("{before}{name}")}]));
     }
+    if path.starts_with("/convert") {
+        return whole(200, convert(&path, &review["request"]).to_string());
+    }
     match path.as_str() {
         "/allow" => said(json!({"allowed": true, "warnings": ["careful"], "auditAnnotations": {"a": "b"}})),
         "/deny" => {
@@ -159,6 +162,38 @@ async fn respond(
         "/slow" => std::future::pending().await,
         _ => whole(404, String::new()),
     }
+}
+
+/// Version 1 has a size, version 2 has replicas.
+fn convert(path: &str, request: &Value) -> Value {
+    let wanted = &request["desiredAPIVersion"];
+    let (from, to) = if *wanted == "example.com/v2" {
+        ("size", "replicas")
+    } else {
+        ("replicas", "size")
+    };
+    let objects = request["objects"].as_array().expect("objects").iter().map(|object| {
+        let mut object = object.clone();
+        object["apiVersion"] = wanted.clone();
+        if let Some(count) = object["spec"].as_object_mut().and_then(|spec| spec.remove(from)) {
+            object["spec"][to] = count;
+        }
+        if path == "/convert-renamed" {
+            object["metadata"]["name"] = json!("another");
+        }
+        object
+    });
+    let mut objects: Vec<Value> = objects.collect();
+    if path == "/convert-fewer" {
+        objects.pop();
+    }
+    let result = if path == "/convert-failing" {
+        json!({"status": "Failure", "message": "no way"})
+    } else {
+        json!({"status": "Success"})
+    };
+    json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+           "response": {"uid": request["uid"], "result": result, "convertedObjects": objects}})
 }
 
 async fn configure(started: &Started, path: &str, name: &str, hooks: Vec<Value>) {
@@ -477,4 +512,161 @@ async fn hostile_webhooks_cost_a_bounded_time_and_are_named() {
     );
     assert_eq!(create(&started, "p").await.message(), refused);
     assert!(started.figure("apiserver_admission_webhook_fail_open_count").await >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_of_custom_resources_are_converted_by_their_webhook() {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let hooks = Hooks::start().await;
+    let started = Started::new(&["--controllers", "off"]);
+    let version = |name: &str, field: &str, storage: bool| {
+        let count = json!({"type": "integer", "maximum": 9});
+        let spec = json!({"type": "object", "properties": {field: count}});
+        json!({"name": name, "served": true, "storage": storage,
+               "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
+    };
+    let conversion = |path: &str| {
+        json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+               "clientConfig": {"url": hooks.url(path), "caBundle": hooks.bundle}}})
+    };
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [version("v1", "size", true), version("v2", "replicas", false)],
+        "conversion": conversion("/convert")}});
+    started.create(DEFINITIONS, &definition).await;
+    let (one, two) = (
+        "/apis/example.com/v1/namespaces/default/widgets",
+        "/apis/example.com/v2/namespaces/default/widgets",
+    );
+    kubelet::until("the resource is served", async || started.get(two).await.code == 200).await;
+    hooks.calls();
+    let widget = |version: &str, name: &str, spec: Value| json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget", "metadata": {"name": name}, "spec": spec});
+    // The version that is stored costs nothing.
+    started.create(one, &widget("v1", "a", json!({"size": 1}))).await;
+    assert_eq!(
+        object(&started.get(&format!("{one}/a")).await)["spec"],
+        json!({"size": 1})
+    );
+    assert_eq!(hooks.calls(), Vec::<String>::new());
+    let watched = format!("{two}?watch=true&resourceVersion=0&timeoutSeconds=3");
+    let watch = started.get(&watched);
+    let changes = async {
+        let answer = started
+            .send(
+                Method::POST,
+                two,
+                "application/json",
+                &widget("v2", "b", json!({"replicas": 2})),
+            )
+            .await;
+        assert_eq!(answer.code, 201, "{}", answer.text());
+        let made = object(&answer);
+        assert_eq!(
+            (&made["apiVersion"], &made["spec"]),
+            (&json!("example.com/v2"), &json!({"replicas": 2}))
+        );
+        assert_eq!(
+            object(&started.get(&format!("{one}/b")).await)["spec"],
+            json!({"size": 2})
+        );
+        let patch = json!({"spec": {"replicas": 3}, "metadata": {"labels": {"x": "y"}}});
+        let answer = started
+            .send(
+                Method::PATCH,
+                &format!("{two}/a"),
+                "application/merge-patch+json",
+                &patch,
+            )
+            .await;
+        assert_eq!(answer.code, 200, "{}", answer.text());
+        assert_eq!(object(&answer)["spec"], json!({"replicas": 3}));
+        assert_eq!(object(&answer)["metadata"]["generation"], 2);
+        assert_eq!(
+            object(&started.get(&format!("{one}/a")).await)["spec"],
+            json!({"size": 3})
+        );
+        let wrong = widget("v2", "c", json!({"replicas": 10}));
+        let answer = started.send(Method::POST, two, "application/json", &wrong).await;
+        assert_eq!(answer.code, 422, "{}", answer.text());
+        assert!(answer.message().contains("spec.replicas"), "{}", answer.message());
+        hooks.calls();
+        // A list is converted at once.
+        let list = object(&started.get(two).await);
+        assert_eq!(
+            (&list["apiVersion"], &list["kind"]),
+            (&json!("example.com/v2"), &json!("WidgetList"))
+        );
+        let items = list["items"].as_array().expect("items");
+        let specs: Vec<_> = items.iter().map(|item| (&item["apiVersion"], &item["spec"])).collect();
+        let version = json!("example.com/v2");
+        assert_eq!(
+            specs,
+            [(&version, &json!({"replicas": 3})), (&version, &json!({"replicas": 2}))]
+        );
+        assert_eq!(hooks.calls(), ["/convert"]);
+    };
+    let (watch, ()) = tokio::join!(watch, changes);
+    let events: Vec<Value> = watch
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an event"))
+        .collect();
+    let shown: Vec<_> = events
+        .iter()
+        .map(|event| (event["type"].as_str().unwrap(), event["object"]["spec"].clone()))
+        .collect();
+    let expected = [
+        ("ADDED", json!({"replicas": 1})),
+        ("ADDED", json!({"replicas": 2})),
+        ("MODIFIED", json!({"replicas": 3})),
+    ];
+    assert_eq!(shown, expected);
+
+    // Another version is stored from now on: what is stored in the old one is converted when it is read or written.
+    let turned = json!({"spec": {"versions": [version("v1", "size", false), version("v2", "replicas", true)]}});
+    started
+        .merge(&format!("{DEFINITIONS}/widgets.example.com"), &turned)
+        .await;
+    kubelet::until("the other version is stored", async || {
+        hooks.calls();
+        let answer = object(&started.get(&format!("{one}/a")).await);
+        let asked = hooks.calls();
+        answer["spec"] == json!({"size": 3}) && asked.is_empty()
+    })
+    .await;
+    assert_eq!(
+        object(&started.get(&format!("{two}/a")).await)["spec"],
+        json!({"replicas": 3})
+    );
+    let answer = started
+        .send(Method::DELETE, &format!("{two}/b"), "application/json", &json!({}))
+        .await;
+    assert_eq!(answer.code, 200, "{}", answer.text());
+
+    // Hostile ones.
+    let failed = "conversion webhook for example.com/v1, Kind=Widget ";
+    for (path, why) in [
+        ("/convert-failing", "failed: no way".to_owned()),
+        ("/convert-fewer", "returned 0 objects, expected 1".to_owned()),
+        (
+            "/convert-renamed",
+            "returned invalid converted object at index 0: must have the same name: a != another".to_owned(),
+        ),
+        (
+            "/error",
+            "failed: an error on the server (\"out of order\") has prevented the request from succeeding".to_owned(),
+        ),
+    ] {
+        let patch = json!({"spec": {"conversion": conversion(path)}});
+        started
+            .merge(&format!("{DEFINITIONS}/widgets.example.com"), &patch)
+            .await;
+        let expected = format!("{failed}{why}");
+        kubelet::until(path, async || {
+            let answer = started.get(&format!("{two}/a")).await;
+            answer.code == 500 && answer.message() == expected
+        })
+        .await;
+    }
 }

@@ -168,7 +168,8 @@ impl Form {
             conversion: converted::conversion(resource),
             custom: resource.custom.as_ref().map(|custom| CustomHead {
                 text: resource.item_head().into(),
-                is_stored: custom.stored.is_none() && !custom.mixed,
+                // What a webhook converts keeps the head of the version that it is stored in until then.
+                is_stored: custom.conversion.is_some() || custom.stored.is_none() && !custom.mixed,
                 reads: custom.reads.clone(),
             }),
             layout: if let What::Row(..) = what { resource.layout() } else { 0 },

@@ -16,9 +16,9 @@ use super::{classes, commit, custom, object};
 use crate::admission::plugins::quota::Charge;
 use crate::admission::webhooks::{self, MUTATING, VALIDATING};
 use crate::admission::{Attributes, Caller, Denied, Operation, Refused, Request, connection_kind};
-use crate::api::Api;
 use crate::api::request::{Query, RequestInfo};
 use crate::api::status::{Cause, Status};
+use crate::api::{Api, conversion};
 use crate::auth::User;
 use crate::cel::authorizer::{Authorizer, Question};
 use crate::patch::{self, PatchKind};
@@ -327,6 +327,9 @@ impl<'a> Chain<'a> {
             return Ok(scale_of(self.resource, object).0);
         }
         let mut object = object::in_version(version, object.clone());
+        if resources::custom::is_of_another_version(version, &object) {
+            object = conversion::one(self.api, version, object).await?;
+        }
         if early && self.operation == Operation::Create {
             let metadata = object::metadata_mut(&mut object);
             for field in ["uid", "creationTimestamp", "generation"] {
@@ -420,6 +423,19 @@ impl<'a> Chain<'a> {
             resources::complete(shape, &mut stored);
         }
         Ok(Some(stored))
+    }
+
+    /// The object as it is stored, of what a policy or a webhook made of it in its own version.
+    ///
+    /// # Errors
+    /// 500 when a webhook cannot convert it.
+    pub(super) async fn settled(&self, object: Value) -> Result<Value, Status> {
+        match self.resource.stored_shape() {
+            Some(shape) if resources::custom::is_of_another_version(shape, &object) && !self.has_own_body() => {
+                conversion::one(self.api, shape, object).await
+            }
+            _ => Ok(object),
+        }
     }
 
     /// Whether what is sent is another object than the one that the path names.

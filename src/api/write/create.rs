@@ -11,6 +11,7 @@ use super::options::WriteOptions;
 use super::{custom, namespaces, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
+use crate::api::conversion;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::resources::custom::Passing;
@@ -104,8 +105,18 @@ pub(super) async fn insert(
     let view = api.reader.store.view();
     namespaces::admit(&view, info, object::admission_name(&value))?;
     drop(passing(resource, object::meta(&value, "name")).await?);
-    let mut value = resources::to_stored(resource, value);
-    resources::custom::store(resource, &mut value);
+    let converted = resource
+        .custom
+        .as_ref()
+        .is_some_and(|custom| custom.conversion.is_some() && custom.stored.is_some());
+    let mut value = if converted {
+        custom::check(resource, None, &value, None)?;
+        conversion::one(api, shape, value).await?
+    } else {
+        let mut value = resources::to_stored(resource, value);
+        resources::custom::store(resource, &mut value);
+        value
+    };
     let user = &*info.user;
     let set_requester = |value: &mut Value| resources::set_requester(shape, value, &user.name, &user.uid, &user.groups);
     set_requester(&mut value);
@@ -126,7 +137,7 @@ pub(super) async fn insert(
             now_s: object::now_s(),
             namespace: info.namespace.as_deref(),
             name: info.name.as_deref(),
-            asked: Some(resource),
+            asked: (!converted).then_some(resource),
         };
         let asked = object::meta(&object, "name").to_owned();
         let refused = |object: &Value, refusal| commit::refused(resource, object::meta(object, "name"), refusal);

@@ -79,6 +79,29 @@ pub(super) fn applied(resource: &Resource, mut value: Value) -> Result<Value, St
     Ok(value)
 }
 
+/// Checks an object in the version that it was sent in, before a webhook converts it.
+///
+/// # Errors
+/// 422.
+pub(super) fn check(
+    resource: &Resource,
+    old: Option<&Value>,
+    new: &Value,
+    subresource: Option<&str>,
+) -> Result<(), Status> {
+    let mut errors = Vec::new();
+    custom::validate(resource, old, new, subresource, &mut errors);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = super::object::meta(new, "name");
+    Err(commit::refused(
+        resource,
+        name,
+        crate::resources::Refusal::Invalid(errors),
+    ))
+}
+
 fn expected(resource: &Resource) -> Expected<'_> {
     Expected {
         group: &resource.group,

@@ -10,6 +10,7 @@ use super::target::Target;
 use super::{object, reply, rules};
 use crate::api::Api;
 use crate::api::body::Response;
+use crate::api::conversion;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::resources::{self, Deletion, Resource};
@@ -73,7 +74,10 @@ pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) 
         .map_err(Status::internal)?;
     for _ in 0..ATTEMPTS_MAX {
         let current = base.ok_or_else(|| target.not_found())?;
-        let old = object::of_stored(&current, shape)?;
+        let mut old = object::of_stored(&current, shape)?;
+        if resources::custom::is_of_another_version(shape, &old) {
+            old = conversion::one(api, shape, old).await?;
+        }
         check_preconditions(resource, name, &old, options)?;
         if let Some(chain) = Chain::of_delete(api, target, options) {
             chain.remove(&old, &mut Vec::new()).await?;

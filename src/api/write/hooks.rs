@@ -62,7 +62,7 @@ impl Chain<'_> {
                 if let Some(patch) = verdict.patch {
                     let patched = self.patched(&hook.name, &version, object, &shown, &patch)?;
                     if let Some(patched) = patched {
-                        *object = patched;
+                        *object = self.settled(patched).await?;
                         has_changed = true;
                         rounds.changed();
                     }

@@ -70,6 +70,18 @@ impl Manager {
     /// Notes in `new` what this manager changed of `live`. Both are in the stored shape; fields are told in the version of
     /// the request.
     pub(super) fn note(&self, live: Option<&Value>, new: &mut Value) {
+        // What a webhook converts is noted in the version that it is stored in.
+        let custom = self.resource.custom.as_ref();
+        if let Some(stored) = custom
+            .filter(|custom| custom.conversion.is_some())
+            .and_then(|custom| custom.stored.clone())
+        {
+            let manager = Self {
+                resource: stored,
+                ..self.clone()
+            };
+            return manager.note(live, new);
+        }
         if self.applies {
             if let Some(live) = live {
                 keep_times(live, new);

@@ -23,6 +23,9 @@ pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Stat
     if shape.custom.is_some() {
         resources::custom::refresh(shape, &mut value);
     }
+    if resources::custom::is_of_another_version(shape, &value) {
+        return Ok(value);
+    }
     if let Some(fields) = value.as_object_mut() {
         fields.insert("kind", shape.kind.clone().into());
         fields.insert("apiVersion", shape.api_version().into());
@@ -30,8 +33,16 @@ pub(super) fn of_stored(object: &Object, shape: &Resource) -> Result<Value, Stat
     Ok(value)
 }
 
-/// A stored object in the version of the request, with that version's kind and apiVersion.
+/// A stored object in the version of the request, with that version's kind and apiVersion. What a webhook converts stays as it is
+/// stored.
 pub(super) fn in_version(resource: &Resource, stored: Value) -> Value {
+    if resource
+        .custom
+        .as_ref()
+        .is_some_and(|custom| custom.conversion.is_some())
+    {
+        return stored;
+    }
     let mut value = resources::from_stored(resource, stored);
     resources::custom::show(resource, &mut value);
     if let Some(fields) = value.as_object_mut() {

@@ -104,7 +104,7 @@ impl Chain<'_> {
             match changed {
                 Ok(None) => {}
                 Ok(Some(changed)) => {
-                    *object = changed;
+                    *object = self.settled(changed).await?;
                     has_changed = true;
                 }
                 Err(wrong) => {

@@ -17,6 +17,7 @@ use super::target::Target;
 use super::{create, custom, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
+use crate::api::conversion;
 use crate::api::request::RequestInfo;
 use crate::api::status::{Cause, Status};
 use crate::patch::{self, PatchError, PatchKind};
@@ -203,9 +204,18 @@ pub(super) async fn change(
         .map_err(Status::internal)?;
     for _ in 0..ATTEMPTS_MAX {
         let current = base.ok_or_else(|| target.not_found())?;
-        let old = object::of_stored(&current, shape)?;
+        let mut old = object::of_stored(&current, shape)?;
+        if resources::custom::is_of_another_version(shape, &old) {
+            old = conversion::one(api, shape, old).await?;
+        }
+        let converted = resource
+            .custom
+            .as_ref()
+            .is_some_and(|custom| custom.conversion.is_some() && custom.stored.is_some());
         let other = resource.custom.as_ref().is_some_and(|custom| custom.stored.is_some());
-        let shown = if other || resources::has_other_shape(resource) {
+        let shown = if converted {
+            Cow::Owned(conversion::one(api, resource, old.clone()).await?)
+        } else if other || resources::has_other_shape(resource) {
             Cow::Owned(object::in_version(resource, old.clone()))
         } else {
             Cow::Borrowed(&old)
@@ -218,10 +228,19 @@ pub(super) async fn change(
         if revision.is_some_and(|revision| revision != current.revision()) {
             return Err(target.modified());
         }
-        let mut new = resources::to_stored(resource, value);
-        resources::custom::store(resource, &mut new);
+        let mut new = if converted {
+            custom::check(resource, Some(&shown), &value, target.subresource)?;
+            conversion::one(api, shape, value).await?
+        } else {
+            let mut new = resources::to_stored(resource, value);
+            resources::custom::store(resource, &mut new);
+            new
+        };
         if !target.own {
-            let (context, sub) = (target.context(), target.subresource);
+            let (mut context, sub) = (target.context(), target.subresource);
+            if converted {
+                context.asked = None;
+            }
             let begin = |new: &mut Value| {
                 resources::begin_update(shape, sub, &old, new, &context)
                     .map_err(|refusal| commit::refused(resource, &target.name, refusal))

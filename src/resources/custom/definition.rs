@@ -107,7 +107,9 @@ pub fn compile(definition: &Value, life: &Life, hidden: &BTreeSet<String>) -> Op
     let stored = versions
         .iter()
         .find(|version| boolean(version, "/storage") == Some(true))?;
+    let conversion = &definition["spec"]["conversion"];
     let maker = Maker {
+        conversion: (conversion["strategy"] == "Webhook").then(|| Arc::new(conversion["webhook"].clone())),
         definition,
         life,
         hidden,
@@ -151,6 +153,7 @@ fn storage_version_hash(definition: &Value, stored: &Value) -> String {
 }
 
 struct Maker<'a> {
+    conversion: Option<Arc<Value>>,
     definition: &'a Value,
     life: &'a Life,
     hidden: &'a BTreeSet<String>,
@@ -231,6 +234,7 @@ impl Maker<'_> {
                 list_kind: name("listKind").to_owned(),
                 schema: self.schema(version),
                 cells,
+                conversion: self.conversion.clone(),
                 mixed: list(definition, "/status/storedVersions")
                     .iter()
                     .any(|other| other.as_str() != self.stored["name"].as_str()),
@@ -244,7 +248,8 @@ impl Maker<'_> {
                 ),
                 reads: Reads {
                     settled_after: self.life.settled_after.clone(),
-                    by_schema: version["schema"] != self.stored["schema"],
+                    // What a webhook converts is shown by what it says.
+                    by_schema: self.conversion.is_none() && version["schema"] != self.stored["schema"],
                 },
                 overtaken: self.life.overtaken.clone(),
                 figures: Figures::default(),

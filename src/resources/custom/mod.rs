@@ -25,12 +25,13 @@ pub(crate) use definition::VERBS_ENDING;
 pub use definition::{Definition, FINALIZER, Life, Version, compile, is_ending, is_true};
 pub use naming::{Known, ending, judge, set_condition};
 pub(crate) use object::along;
-pub use object::{refresh, settle, show, store, validate};
+pub use object::{is_of_another_version, refresh, settle, show, store, validate};
 pub use path::{Path, PathError};
 pub use registry::{Registry, Resources, Served};
 
 use super::ResourceRef;
 use crate::schema::structural::Structural;
+use crate::tree::Value;
 
 /// What a custom resource has in one version beyond what all resources have.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub struct Custom {
     pub reads: Reads,
     /// What its rows and its objects' selectable fields are made of.
     pub cells: Cells,
+    /// The webhook that converts objects from version to version (`spec.conversion.webhook`); `None`: they differ in name only.
+    pub conversion: Option<Arc<Value>>,
     /// Whether objects may be stored in other versions than the one that is stored now.
     pub mixed: bool,
     /// Where the `scale` subresource finds its values; `None` without one.

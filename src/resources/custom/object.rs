@@ -20,6 +20,9 @@ pub fn settle(resource: &Resource, object: &mut Value) -> Result<Vec<String>, Fi
 /// Brings a stored object up to date with the schema of the version that is stored: what came later is pruned and filled in. Does
 /// nothing for other kinds.
 pub fn refresh(stored: &Resource, object: &mut Value) {
+    if is_of_another_version(stored, object) {
+        return;
+    }
     // What cannot be pruned or filled stays as it is: it is stored, and has to be shown.
     let _ = settle(stored, object);
 }
@@ -27,6 +30,9 @@ pub fn refresh(stored: &Resource, object: &mut Value) {
 /// Brings an object that is up to date from the stored version into that of `resource`, whose schema may know less of it.
 pub fn show(resource: &Resource, object: &mut Value) {
     let Some(custom) = &resource.custom else { return };
+    if custom.conversion.is_some() {
+        return;
+    }
     if let (true, Some(schema)) = (custom.reads.by_schema, &custom.schema) {
         let _ = schema.prune(object);
     }
@@ -41,6 +47,12 @@ pub fn store(resource: &Resource, object: &mut Value) {
     if let (true, Some(schema)) = (custom.reads.by_schema, schema) {
         let _ = schema.prune(object);
     }
+}
+
+/// Whether an object has yet to be converted into the version of `resource` by a webhook.
+pub fn is_of_another_version(resource: &Resource, object: &Value) -> bool {
+    let custom = resource.custom.as_ref();
+    custom.is_some_and(|custom| custom.conversion.is_some()) && object["apiVersion"] != *resource.api_version()
 }
 
 fn set_version(resource: &Resource, object: &mut Value) {
