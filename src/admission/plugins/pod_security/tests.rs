@@ -1,3 +1,5 @@
+//! Standards and their versions.
+
 use super::*;
 use crate::tree::json;
 
