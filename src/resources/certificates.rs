@@ -169,6 +169,20 @@ fn request_fault(pem: &[u8]) -> Option<String> {
     }
 }
 
+/// The groups that a signing request asks for: the organizations of its subject. None for what cannot be read.
+pub fn requested_groups(request: &Value) -> Vec<String> {
+    let pem = decoded(text(request, "/spec/request"));
+    let Some(Ok(block)) = Pem::iter_from_buffer(&pem).next() else {
+        return Vec::new();
+    };
+    let Ok((_, parsed)) = X509CertificationRequest::from_der(&block.contents) else {
+        return Vec::new();
+    };
+    let subject = &parsed.certification_request_info.subject;
+    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok());
+    groups.map(str::to_owned).collect()
+}
+
 /// Longest names of a signer: `domain/path`, in bytes.
 const DOMAIN_LEN_MAX: usize = 253;
 const SIGNER_LEN_MAX: usize = DOMAIN_LEN_MAX + 1 + (253 + 63 + 1);

@@ -61,7 +61,7 @@ pub use archiver::KindArchiver;
 pub use bootstrap::{bootstrap, own_api_service, own_endpoints};
 pub use canonical::canonicalize;
 pub use cell::Cell;
-pub use certificates::set_requester;
+pub use certificates::{requested_groups, set_requester};
 pub use convert::{from_stored, has_other_shape, to_stored};
 pub use core::pods::resources::{Amounts, PodAmounts, pod_amounts, quality_of_service};
 pub use core::pods::tolerate_failing_nodes;

@@ -7,10 +7,12 @@
 //! each of those, and one for its account.
 
 mod accounts;
+mod certificates;
 mod classes;
 mod limits;
 mod names;
 mod nodes;
+mod owners;
 mod pod_security;
 pub mod quota;
 mod volumes;
@@ -18,6 +20,7 @@ mod volumes;
 use std::sync::Arc;
 
 use super::{Operation, Refused, Request};
+use crate::cel::authorizer::Authorizer;
 use crate::resources;
 use crate::store::{Damaged, Object, Range, Selection, View};
 use crate::tree::{List, Value};
@@ -83,7 +86,8 @@ impl Plugins {
         }
     }
 
-    /// What plugins say of a write as it would be made: no `object` for a deletion, no `old` for a creation.
+    /// What plugins say of a write as it would be made: no `object` for a deletion, no `old` for a creation. `rights` are those of who
+    /// asks.
     ///
     /// # Errors
     /// What they refuse.
@@ -93,6 +97,7 @@ impl Plugins {
         request: &Request<'_>,
         object: Option<&Value>,
         old: Option<&Value>,
+        rights: &dyn Authorizer,
         warnings: &mut Vec<String>,
     ) -> Result<(), Refused> {
         let namespace = request.namespace.unwrap_or("");
@@ -129,10 +134,25 @@ impl Plugins {
                     volumes::check_resize(view, object, old)?;
                 }
             }
+            ("certificatesigningrequests.certificates.k8s.io", part, _) => {
+                let none = Value::Null;
+                let old = old.unwrap_or(&none);
+                match part {
+                    "" if self.has(Name::CertificateSubjectRestriction) => {
+                        certificates::check_subject(request, object)?
+                    }
+                    "approval" if self.has(Name::CertificateApproval) => certificates::check_approval(rights, old)?,
+                    "status" if self.has(Name::CertificateSigning) => certificates::check_signing(rights, object, old)?,
+                    _ => {}
+                }
+            }
             ("priorityclasses.scheduling.k8s.io", "", _) if self.has(Name::Priority) => {
                 classes::check_only_default(view, object)?;
             }
             _ => {}
+        }
+        if self.has(Name::OwnerReferencesPermissionEnforcement) {
+            owners::check(rights, request, object, old)?;
         }
         if self.has(Name::PodSecurity) && matches!(request.operation, Operation::Create | Operation::Update) {
             pod_security::validate(view, request, object, old, warnings)?;

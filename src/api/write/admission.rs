@@ -176,7 +176,7 @@ impl<'a> Chain<'a> {
         let view = self.api.reader.store.view();
         let (request, plugins) = (self.request(), &self.api.plugins);
         let named = object.unwrap_or(&Value::Null);
-        let validated = plugins.validate(&view, &request, object, old, warnings);
+        let validated = plugins.validate(&view, &request, object, old, &self.authorizer(), warnings);
         validated.map_err(|refused| self.refused(named, refused))?;
         let hooks = !webhooks::is_idle(&view, VALIDATING);
         let policies = !self.api.policies.is_idle(&view);
