@@ -91,29 +91,23 @@ pub(crate) fn decide(cluster: &Cluster, id: PodId, from: &mut usize) -> Decision
             return Decision::Nowhere(misfit);
         }
     };
-    // Where others were told to leave for it, it goes first.
-    if let Some(node) = cluster.pod(id).nominated
-        && cluster.nodes[node as usize].exists
-        && question.check(node).is_none()
-    {
-        return Decision::Place(node);
+    // Where others were told to leave for it, or its volumes are being made, it goes if it can.
+    let told = question.volumes.selected().and_then(|name| cluster.existing(name));
+    for node in cluster.pod(id).nominated.into_iter().chain(told) {
+        if cluster.nodes[node as usize].exists && question.check(node).is_none() {
+            return Decision::Place(node);
+        }
     }
     let named = question.class.named_nodes();
-    let candidates: Vec<NodeId> = match &named {
-        Some(names) => {
-            let mut ids: Vec<NodeId> = names.iter().filter_map(|name| cluster.existing(name)).collect();
-            ids.sort_unstable();
-            ids.dedup();
-            ids
-        }
-        None => {
-            let start = *from % total;
-            cluster.listed[start..]
-                .iter()
-                .chain(&cluster.listed[..start])
-                .copied()
-                .collect()
-        }
+    let candidates: Vec<NodeId> = if let Some(names) = &named {
+        let mut ids: Vec<NodeId> = names.iter().filter_map(|name| cluster.existing(name)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    } else {
+        let start = *from % total;
+        let (before, after) = cluster.listed.split_at(start);
+        after.iter().chain(before).copied().collect()
     };
     let enough = enough(candidates.len());
     let (mut fit, mut unfit) = (Vec::new(), Vec::new());

@@ -135,14 +135,14 @@ fn loss(cluster: &Cluster, victims: &Victims) -> (usize, i64, i128, usize, Rever
 
 /// The fewest Pods of lower priority that have to leave this node; else why that does not help, `None` where there are none.
 fn victims_on(cluster: &Cluster, question: &Question<'_>, id: NodeId) -> Result<Victims, Option<Why>> {
-    let mut node: Node = cluster.nodes[id as usize].clone();
-    let mut question = question.clone();
     let priority = |pod: &PodId| cluster.class(*pod).priority;
-    let mut lower: Vec<PodId> = node.pods.clone();
+    let mut lower: Vec<PodId> = cluster.nodes[id as usize].pods.clone();
     lower.retain(|pod| priority(pod) < question.class.priority);
     if lower.is_empty() {
         return Err(None);
     }
+    let mut node: Node = cluster.nodes[id as usize].clone();
+    let mut question = question.clone();
     let expected = |other: &&PodId| {
         **other != question.pod
             && cluster.pod(**other).place.node().is_none()

@@ -28,6 +28,8 @@ pub(super) struct Storage {
 struct Claim {
     /// The volume that it is bound to.
     volume: Option<Name>,
+    /// The node that it was told.
+    selected: Option<Name>,
     class: Name,
     modes: Vec<Name>,
     selector: Selector,
@@ -87,6 +89,9 @@ impl Cluster {
             volume: volume
                 .filter(|_| claim["status"]["phase"] != "Pending")
                 .map(|volume| names.get(volume)),
+            selected: metadata["annotations"]["volume.kubernetes.io/selected-node"]
+                .as_str()
+                .map(|node| names.get(node)),
             class: names.get(spec["storageClassName"].as_str().unwrap_or("")),
             modes: texts(&spec["accessModes"], names),
             selector: Selector::of(&spec["selector"], names).unwrap_or_default(),
@@ -202,6 +207,11 @@ impl<'a> Needs<'a> {
             }
         }
         Ok(needs)
+    }
+
+    /// The node that a claim was told: volumes are being made there.
+    pub(super) fn selected(&self) -> Option<&'a Name> {
+        self.waiting.iter().find_map(|(_, claim)| claim.selected.as_ref())
     }
 
     pub(super) fn check(&self, cluster: &Cluster, node: &Node) -> Option<Why> {
