@@ -21,6 +21,10 @@ use crate::{Scenario, opened};
 const MASTER: &str = "instructions";
 /// ... and somebody who shares with others.
 const USER: &str = "instructions-user";
+/// What gives that one rights.
+const RIGHTS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/user";
+const BINDING: &[u8] = br#"{"metadata":{"name":"user"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",
+    "kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","name":"user"}]}"#;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Requests before it counts.
 const WARM: usize = 5;
@@ -103,6 +107,9 @@ fn asked(fixtures: &Fixtures, rounds: u64, token: &'static str, ask: impl Fn(&mu
     let (go, may_go) = std::sync::mpsc::channel();
     let (done, is_done) = oneshot::channel();
     let client = std::thread::spawn(move || {
+        if token == USER {
+            Client::of(address, MASTER).exchange("PUT", RIGHTS, "application/json", "application/json", BINDING);
+        }
         let mut client = Client::of(address, token);
         (0..WARM).for_each(|round| ask(&mut client, round));
         warm.send(()).expect("somebody waits");

@@ -319,6 +319,19 @@ async fn make_namespace(ground: &Ground) -> Result<(), Failure> {
         "application/json",
         namespace.to_string(),
     );
+    connection.ask(&question).await?;
+    // Whoever has no rights is sent away before there is anything to attack.
+    let binding = json!({
+        "metadata": {"name": "abuse"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": "attacker"}, {"kind": "User", "name": "canary"}],
+    });
+    let question = Question::write(
+        http::Method::POST,
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "application/json",
+        binding.to_string(),
+    );
     connection.ask(&question).await.map(drop)
 }
 

@@ -1,5 +1,7 @@
 //! Objects that every server has: written at start when they are missing, or, for the server's own address, when it changed.
 
+mod reconcile;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -22,14 +24,29 @@ pub(super) async fn run(store: &Arc<Store>, address: SocketAddr) -> Result<(), S
             writes.push(write(resource, key, Precondition::Absent, &object)?);
         }
     }
+    for (resource, object) in resources::bootstrap_rbac(now_s) {
+        let key = key_of(resource, &object);
+        match stored(store, resource, &key)? {
+            None => writes.push(write(resource, key, Precondition::Absent, &object)?),
+            Some(present) => {
+                if let Some(mended) = reconcile::mended(&object, parsed(&present)?) {
+                    writes.push(write(
+                        resource,
+                        key,
+                        Precondition::Revision(present.revision()),
+                        &mended,
+                    )?);
+                }
+            }
+        }
+    }
     if let Some(advertised) = advertised(address.ip()) {
         for (resource, mut object) in resources::own_endpoints(now_s, advertised, address.port()) {
             let key = key_of(resource, &object);
             let precondition = match stored(store, resource, &key)? {
                 None => Precondition::Absent,
                 Some(present) => {
-                    let old: Value = serde_json::from_slice(present.json().map_err(|it| StartError::Store(it.into()))?)
-                        .map_err(|error| StartError::Bootstrap(error.to_string()))?;
+                    let old = parsed(&present)?;
                     if ["subsets", "endpoints", "ports"]
                         .iter()
                         .all(|part| old[*part] == object[*part])
@@ -86,8 +103,7 @@ pub(super) async fn tell_authorities(store: &Arc<Store>, pki: &Pki) -> Result<()
     let Some(present) = stored(store, resource, key)? else {
         return Ok(());
     };
-    let mut object: Value = serde_json::from_slice(present.json().map_err(|it| StartError::Store(it.into()))?)
-        .map_err(|error| StartError::Bootstrap(error.to_string()))?;
+    let mut object = parsed(&present)?;
     if object["data"] == data {
         return Ok(());
     }
@@ -112,6 +128,11 @@ fn key_of(resource: &Resource, object: &Value) -> String {
 fn stored(store: &Store, resource: &Resource, key: &str) -> Result<Option<Object>, StartError> {
     let found = store.view().get(&resource.storage, key);
     found.map_err(|damaged| StartError::Store(damaged.into()))
+}
+
+fn parsed(present: &Object) -> Result<Value, StartError> {
+    let json = present.json().map_err(|damaged| StartError::Store(damaged.into()))?;
+    serde_json::from_slice(json).map_err(|error| StartError::Bootstrap(error.to_string()))
 }
 
 fn write(resource: &Resource, key: String, precondition: Precondition, object: &Value) -> Result<Write, StartError> {

@@ -6,6 +6,7 @@ mod aggregation;
 #[doc(hidden)]
 pub mod attack;
 mod authenticate;
+mod authorize;
 pub(crate) mod backup;
 pub mod body;
 mod bootstrap;
@@ -53,6 +54,8 @@ pub struct Api {
     pub reader: read::Reader,
     limits: Limits,
     authenticator: Authenticator,
+    /// Who may do what.
+    authorizer: crate::auth::authorization::Authorizer,
     /// The custom resources that are served.
     custom: Arc<Registry>,
     discovery: discovery::Discovery,
@@ -109,6 +112,7 @@ impl Api {
             reader,
             limits,
             authenticator,
+            authorizer: crate::auth::authorization::Authorizer::default(),
             metrics,
             aggregation: aggregation::Aggregation::default(),
             backends,

@@ -17,7 +17,8 @@ use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
 use super::{
-    Api, aggregation, authenticate, backup, compact, conversion, discovery, health, openapi, protobuf, proxy, read,
+    Api, aggregation, authenticate, authorize, backup, compact, conversion, discovery, health, openapi, protobuf, proxy,
+    read,
     version, write, yaml,
 };
 use crate::auth::User;
@@ -53,19 +54,21 @@ async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming
             .await;
         }
     };
-    if let Some(remote) = api.aggregation.find(head.uri.path())
-        && !user.is_anonymous()
-    {
+    let route = path::route(&api.custom, head.uri.path());
+    if let Err(status) = authorize::check(api, &user, &head, &route) {
+        return Gated::new(&api.fairness, Entrant::other(&user), ready(Err(status))).await;
+    }
+    if let Some(remote) = api.aggregation.find(head.uri.path()) {
         return Box::pin(aggregation::answer(api, peer, user, &remote, head, body)).await;
     }
-    match path::route(&api.custom, head.uri.path()) {
+    match route {
         Route::Health(which, check) => Ok(health::answer(
             api,
             which,
             check.as_deref(),
             head.uri.query().unwrap_or(""),
         )),
-        Route::Resource(target) if !user.is_anonymous() => resource(api, peer, user, target, head, body).await,
+        Route::Resource(target) => resource(api, peer, user, target, head, body).await,
         route => {
             let work = other(api, &user, route, head);
             Gated::new(&api.fairness, Entrant::other(&user), work).await
@@ -76,9 +79,6 @@ async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming
 /// Answers requests for what is no resource, and those of callers without credentials.
 async fn other(api: &Arc<Api>, user: &User, route: Route, head: http::request::Parts) -> Result<Response, Status> {
     let path = head.uri.path();
-    if user.is_anonymous() && !public(&route) {
-        return Err(forbid_anonymous(&head.method, path, head.uri.query().unwrap_or("")));
-    }
     let accept = text(&head.headers, &header::ACCEPT);
     let get = || {
         if head.method == Method::GET {
@@ -159,66 +159,6 @@ pub(super) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
 
 fn text<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// What callers without credentials may read (upstream's `system:public-info-viewer`).
-fn public(route: &Route) -> bool {
-    matches!(route, Route::Version | Route::Health(..))
-}
-
-/// 403 for a caller without credentials, in the words of upstream's RBAC.
-fn forbid_anonymous(method: &Method, path: &str, query: &str) -> Status {
-    let verb = method.as_str().to_lowercase();
-    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let (group, mut rest) = match segments.as_slice() {
-        ["api", _, rest @ ..] if !rest.is_empty() => ("", rest),
-        ["apis", group, _, rest @ ..] if !rest.is_empty() => (*group, rest),
-        _ => {
-            let mut status = Status::forbidden(
-                "",
-                "",
-                "",
-                &format!("User \"system:anonymous\" cannot {verb} path \"{path}\""),
-            );
-            status.details = Some(Box::default());
-            return status;
-        }
-    };
-    let watch = rest.first() == Some(&"watch");
-    if watch {
-        rest = &rest[1..];
-    }
-    let (namespace, resource, name, sub) = match rest {
-        ["namespaces", namespace, resource, tail @ ..] if !matches!(*resource, "status" | "finalize") => {
-            (Some(*namespace), *resource, tail.first().copied(), tail.get(1).copied())
-        }
-        [resource, tail @ ..] => (None, *resource, tail.first().copied(), tail.get(1).copied()),
-        [] => (None, "", None, None),
-    };
-    let verb = match (method.as_str(), name) {
-        _ if watch => "watch",
-        ("GET" | "HEAD", Some(_)) => "get",
-        ("GET" | "HEAD", None) if Query::new(query).flag("watch") => "watch",
-        ("GET" | "HEAD", None) => "list",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", Some(_)) => "delete",
-        ("DELETE", None) => "deletecollection",
-        _ => "",
-    };
-    let scope = match (namespace, resource) {
-        (Some(namespace), _) => format!("in the namespace \"{namespace}\""),
-        (None, "namespaces") if name.is_some() => format!("in the namespace \"{}\"", name.unwrap_or("")),
-        (None, _) => "at the cluster scope".into(),
-    };
-    let asked = sub.map_or_else(|| resource.to_owned(), |sub| format!("{resource}/{sub}"));
-    Status::forbidden(
-        group,
-        resource,
-        name.unwrap_or(""),
-        &format!("User \"system:anonymous\" cannot {verb} resource \"{asked}\" in API group \"{group}\" {scope}"),
-    )
 }
 
 async fn resource(

@@ -1,6 +1,7 @@
-//! Who is calling: client certificates and static tokens.
+//! Who is calling, and what may be done.
 
 mod authenticator;
+pub mod authorization;
 mod certificates;
 mod pki;
 mod tokens;

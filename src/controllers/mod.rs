@@ -7,6 +7,7 @@
 
 mod accounts;
 mod addresses;
+mod aggregation;
 mod autoscale;
 mod claim;
 mod condition;
@@ -64,6 +65,9 @@ impl Controllers {
             server,
             tasks: JoinSet::new(),
         };
+        start.controller("clusterrole-aggregation-controller", |client, _| {
+            aggregation::Aggregated::new(client)
+        });
         start.task("generic-garbage-collector", garbage::run);
         start.controller("cronjob-controller", CronJobs::new);
         start.controller("deployment-controller", Deployments::new);

@@ -16,6 +16,64 @@ pub fn bootstrap(now_s: i64) -> Vec<(&'static Resource, Value)> {
         .collect()
 }
 
+/// The roles and bindings of `facts/bootstrap-rbac.jsonl` (43 KB, read at the start alone), as they are where nobody changed
+/// them: what controllers, nodes and clients of every kind need.
+pub fn bootstrap_rbac(now_s: i64) -> Vec<(&'static Resource, Value)> {
+    include_str!("facts/bootstrap-rbac.jsonl")
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .flat_map(|line: Value| roles_and_bindings(&line))
+        .filter_map(|object| made(object, now_s))
+        .collect()
+}
+
+/// What a line stands for. A controller's role is bound to the controller's service account.
+fn roles_and_bindings(line: &Value) -> Vec<Value> {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    let named = |kind: &str| {
+        let mut metadata = json!({
+            "name": text(line, "/name"),
+            "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"},
+            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        });
+        if let Some(Value::Object(labels)) = line.get("labels") {
+            for (label, value) in labels.iter() {
+                metadata["labels"][label] = value.clone();
+            }
+        }
+        if let Some(namespace) = line.get("namespace") {
+            metadata["namespace"] = namespace.clone();
+        }
+        let plural = format!("{}s", kind.to_ascii_lowercase());
+        json!({"resource": [GROUP, "v1", plural], "object": {"metadata": metadata}})
+    };
+    let binding = |kind: &str, role: &str, subjects: Option<Value>| {
+        let mut made = named(kind);
+        let role_kind = kind.trim_end_matches("Binding");
+        made["object"]["roleRef"] = json!({"apiGroup": GROUP, "kind": role_kind, "name": role});
+        if let Some(subjects) = subjects {
+            made["object"]["subjects"] = subjects;
+        }
+        made
+    };
+    let (kind, name) = (text(line, "/kind"), text(line, "/name"));
+    if kind.ends_with("Binding") {
+        return vec![binding(kind, text(line, "/role"), line.get("subjects").cloned())];
+    }
+    let mut role = named(kind);
+    for field in ["rules", "aggregationRule"] {
+        if let Some(value) = line.get(field) {
+            role["object"][field] = value.clone();
+        }
+    }
+    let mut made = vec![role];
+    if let (Some(controller), "ClusterRole") = (name.strip_prefix("system:controller:"), kind) {
+        let account = json!([{"kind": "ServiceAccount", "name": controller, "namespace": "kube-system"}]);
+        made.push(binding("ClusterRoleBinding", name, Some(account)));
+    }
+    made
+}
+
 /// The Endpoints and the EndpointSlice of the Service `default/kubernetes`: where this server is reached.
 pub fn own_endpoints(now_s: i64, address: IpAddr, port: u16) -> Vec<(&'static Resource, Value)> {
     let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -123,6 +181,15 @@ mod tests {
             ("Namespace", "default")
         );
         for (resource, object) in &objects {
+            super::super::encode(resource, object).unwrap();
+        }
+        let roles = bootstrap_rbac(1_767_300_000);
+        let lines = include_str!("facts/bootstrap-rbac.jsonl").lines();
+        let controllers = lines
+            .clone()
+            .filter(|line| line.contains(r#""ClusterRole","name":"system:controller:"#));
+        assert_eq!(roles.len(), lines.count() + controllers.count());
+        for (resource, object) in &roles {
             super::super::encode(resource, object).unwrap();
         }
     }

@@ -58,7 +58,7 @@ mod workload_rules;
 
 pub use crate::scalars::quantity;
 pub use archiver::KindArchiver;
-pub use bootstrap::{bootstrap, own_api_service, own_endpoints};
+pub use bootstrap::{bootstrap, bootstrap_rbac, own_api_service, own_endpoints};
 pub use canonical::canonicalize;
 pub use cell::Cell;
 pub use certificates::{requested_groups, set_requester};

@@ -119,8 +119,62 @@ fn check_selector(selector: &At<'_>, errors: &mut Vec<FieldError>) {
 
 fn metadata(review: &At<'_>, detail: &str, allowed: &[&str], errors: &mut Vec<FieldError>) {
     let metadata = review.get("metadata");
-    let says = |(name, field): (&str, At<'_>)| !allowed.contains(&name) && !field.is_empty();
+    // Who manages it is noted by the server.
+    let says = |(name, field): (&str, At<'_>)| name != "managedFields" && !allowed.contains(&name) && !field.is_empty();
     if metadata.entries().any(says) {
-        errors.push(FieldError::invalid(&metadata.field, metadata.value, detail));
+        errors.push(FieldError::invalid_shown(
+            &metadata.field,
+            &shown(metadata.value),
+            detail,
+        ));
     }
+}
+
+/// Metadata as messages show it: in the order of its Go type.
+fn shown(metadata: &Value) -> String {
+    const FIELDS: [&str; 14] = [
+        "name",
+        "generateName",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    const ENTRY: [&str; 7] = [
+        "manager",
+        "operation",
+        "apiVersion",
+        "time",
+        "fieldsType",
+        "fieldsV1",
+        "subresource",
+    ];
+    let object = |value: &Value, fields: &[&str], text: &dyn Fn(&str, &Value) -> String| {
+        let told = fields.iter().filter_map(|field| {
+            let value = value.get(*field)?;
+            Some(format!("\"{field}\":{}", text(field, value)))
+        });
+        format!("{{{}}}", told.collect::<Vec<_>>().join(","))
+    };
+    object(
+        metadata,
+        &FIELDS,
+        &|field, value| match value.as_array().filter(|_| field == "managedFields") {
+            Some(entries) => {
+                let entries = entries
+                    .iter()
+                    .map(|entry| object(entry, &ENTRY, &|_, value| value.to_string()));
+                format!("[{}]", entries.collect::<Vec<_>>().join(","))
+            }
+            None => value.to_string(),
+        },
+    )
 }

@@ -83,7 +83,7 @@ pub use segment::Segment;
 pub use selection::{Requirement, Selection};
 pub use shelf_set::{Part, ShelfSet};
 pub use stats::{ResourceStats, Stats};
-pub use view::View;
+pub use view::{ResourceState, View};
 pub use write::{Archiver, Change, Event, EventKind, Precondition, Write, Written};
 
 use bell::Listener;

@@ -1,7 +1,7 @@
 //! An immutable picture of the store at one revision: what every read runs on.
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::error::Damaged;
 use super::listing::{Listing, Range};
@@ -55,6 +55,11 @@ impl View {
         resource.count(&self.log, Bound::Included(&lower), Some(&upper))
     }
 
+    /// What tells whether a resource is still the same in another view. O(log n) in the number of resources.
+    pub fn state(&self, resource: &str) -> ResourceState {
+        ResourceState(self.resource(resource).map(Arc::downgrade).unwrap_or_default())
+    }
+
     /// Names of the storage resources that have or had objects, in byte order.
     pub fn resources(&self) -> impl Iterator<Item = &str> + '_ {
         self.resources.keys().map(AsRef::as_ref)
@@ -102,6 +107,26 @@ impl View {
             log: self.log.clone(),
             resources,
         }
+    }
+}
+
+/// The state of a resource in a view, by which views are compared. Keeps nothing alive but the 200 bytes that it is told by.
+#[derive(Clone, Default)]
+pub struct ResourceState(Weak<ResourceView>);
+
+impl ResourceState {
+    /// Whether the resource is as it was: nothing of it was written or shelved since.
+    pub fn is_of(&self, view: &View, resource: &str) -> bool {
+        match view.resource(resource) {
+            Some(now) => std::ptr::eq(Arc::as_ptr(now), self.0.as_ptr()),
+            None => self.0.ptr_eq(&Weak::new()),
+        }
+    }
+}
+
+impl std::fmt::Debug for ResourceState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ResourceState")
     }
 }
 

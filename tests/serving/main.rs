@@ -22,6 +22,7 @@ use std::time::Duration;
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
 use flatkube::store::{Durability, Options};
+use serde_json::json;
 
 /// What is waited for comes sooner, unless something is wrong.
 pub(crate) const LONG: Duration = Duration::from_secs(50);
@@ -54,7 +55,15 @@ impl Started {
         let server = Server::start(config(dir.path(), &tokens, limits, controllers))
             .await
             .unwrap();
-        Self { server, dir }
+        let started = Self { server, dir };
+        let binding = json!({
+            "metadata": {"name": "tests"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "User", "name": "greedy"}, {"kind": "User", "name": "modest"}],
+        });
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        assert_eq!(started.admin().post(path, &binding).await.code, 201);
+        started
     }
 
     /// Stops the server and starts another one on what it left.

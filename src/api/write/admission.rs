@@ -12,7 +12,7 @@ use super::delete_options::DeleteOptions;
 use super::quotas::{self, Charged};
 use super::rounds::Rounds;
 use super::target::Target;
-use super::{classes, commit, custom, object};
+use super::{classes, commit, custom, escalation, object};
 use crate::admission::plugins::quota::Charge;
 use crate::admission::webhooks::{self, MUTATING, VALIDATING};
 use crate::admission::{Attributes, Caller, Denied, Operation, Refused, Request, connection_kind};
@@ -123,6 +123,12 @@ impl<'a> Chain<'a> {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<bool, Status> {
+        let has_changed = self.alter(object, old, warnings).await?;
+        escalation::check(self, object, old)?;
+        Ok(has_changed)
+    }
+
+    async fn alter(&self, object: &mut Value, old: Option<&Value>, warnings: &mut Vec<String>) -> Result<bool, Status> {
         let view = self.api.reader.store.view();
         self.plug(&view, object, old)?;
         let (policies, hooks) = (!self.api.mutations.is_idle(&view), !webhooks::is_idle(&view, MUTATING));

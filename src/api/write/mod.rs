@@ -14,6 +14,7 @@
 //! | `commit` | handing over to the store |
 //! | `reply` | the answer |
 
+mod access_reviews;
 mod admission;
 mod apply;
 mod binding;
@@ -28,6 +29,7 @@ mod custom;
 mod definitions;
 mod delete;
 mod delete_options;
+mod escalation;
 mod eviction;
 mod finalizing;
 mod hooks;

@@ -1,21 +1,20 @@
 //! Reviews: questions that are asked by creating an object that is never stored.
-//!
-//! There is no authorization yet: whoever is authenticated may do everything, and that is what these answer.
 
 use crate::tree::{Value, json};
 use bytes::Bytes;
 use http::StatusCode;
 
 use super::admission::Chain;
+use super::manager::Manager;
 use super::options::WriteOptions;
-use super::{commit, create, object};
+use super::{access_reviews, commit, create, object};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::api::unstored;
 use crate::auth::User;
-use crate::resources::{Refusal, Resource, check_review};
+use crate::resources::{self, Refusal, Resource, check_review};
 use crate::schema::{FieldValidation, Syntax};
 
 /// Whether objects of this resource are questions.
@@ -41,6 +40,12 @@ pub(super) async fn answer(
     let name = object::meta(&review, "name").to_owned();
     let chain = Chain::of_create(api, info, &name, options.dry_run);
     chain.admit(&mut review, &mut Vec::new()).await?;
+    resources::canonicalize(&info.resource, &mut review);
+    if &*info.resource.kind == "SelfSubjectReview" {
+        object::metadata_mut(&mut review).insert("creationTimestamp", resources::time_text(object::now_s()).into());
+    } else {
+        Manager::of(info).note(None, &mut review);
+    }
     check_review(&info.resource, &review).map_err(|refusal| match refusal {
         // A question is of no kind when it is refused.
         Refusal::Invalid(mut errors) => {
@@ -58,15 +63,16 @@ pub(super) async fn answer(
             Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
             None => json!({"user": {}, "error": "invalid bearer token"}),
         },
-        "SelfSubjectRulesReview" => json!({
-            "incomplete": false,
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-        }),
-        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => json!({
-            "allowed": true,
-            "reason": "authorization is not enabled on this server",
-        }),
+        "SelfSubjectRulesReview" => {
+            let status = access_reviews::rules(api, info, &review)?;
+            // Upstream tells the answer alone.
+            review["spec"] = json!({});
+            review["metadata"] = json!({});
+            status
+        }
+        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            access_reviews::access(api, info, &review)
+        }
         _ => return Err(Status::not_implemented(&info.resource.qualified())),
     };
     Ok(unstored::whole(StatusCode::CREATED, &review))
