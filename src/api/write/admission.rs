@@ -20,6 +20,7 @@ use crate::api::request::{Query, RequestInfo};
 use crate::api::status::{Cause, Status};
 use crate::api::{Api, conversion};
 use crate::auth::User;
+use crate::auth::authorization::{self, Asked, What};
 use crate::cel::authorizer::{Authorizer, Question};
 use crate::patch::{self, PatchKind};
 use crate::resources::scale::{apply_scale, scale_of};
@@ -454,8 +455,11 @@ impl<'a> Chain<'a> {
     }
 
     /// Who answers what expressions ask about the user's rights.
-    pub(super) fn authorizer(&self) -> Rights {
-        Rights
+    pub(super) fn authorizer(&self) -> Rights<'a> {
+        Rights {
+            api: self.api,
+            user: self.user,
+        }
     }
 
     pub(super) fn forbidden(&self, why: &str) -> Status {
@@ -515,12 +519,37 @@ impl Facts {
     }
 }
 
-/// Answers what expressions ask about a user's rights.
-pub(super) struct Rights;
+/// Answers what expressions and plugins ask about a user's rights.
+pub(super) struct Rights<'a> {
+    api: &'a Api,
+    user: &'a User,
+}
 
-impl Authorizer for Rights {
-    fn check(&self, _question: &Question) -> Result<(bool, String), String> {
-        Ok((true, String::new()))
+impl Authorizer for Rights<'_> {
+    fn check(&self, question: &Question) -> Result<(bool, String), String> {
+        let other = question.service_account.as_ref();
+        let other = other.map(|(namespace, name)| User::service_account(namespace, name, ""));
+        let what = match &question.path {
+            Some(path) => What::Path(path),
+            None => What::Resource(Asked {
+                group: &question.group,
+                resource: &question.resource,
+                subresource: &question.subresource,
+                namespace: &question.namespace,
+                name: &question.name,
+                // What is escaped may look like a term of its own.
+                fields: Some(&*question.field_selector)
+                    .filter(|it| !it.contains('\\'))
+                    .unwrap_or(""),
+            }),
+        };
+        let asked = authorization::Attributes {
+            user: other.as_ref().unwrap_or(self.user),
+            verb: &question.verb,
+            what,
+        };
+        let decision = self.api.authorizer.decide(&self.api.reader.store.view(), &asked);
+        Ok((decision.is_allowed(), decision.reason()))
     }
 }
 
