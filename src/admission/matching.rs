@@ -57,9 +57,8 @@ fn takes_namespace(selector: &Value, attributes: &Attributes<'_>) -> bool {
     let namespace = match (is_namespace(request.resource), request.subresource) {
         (true, "") if is_changed => attributes.object,
         (true, "") => attributes.old,
-        (true, _) => attributes.namespace,
         (false, _) if request.namespace.is_none() => return true,
-        (false, _) => attributes.namespace,
+        _ => attributes.namespace,
     };
     selects(selector, &namespace["metadata"]["labels"])
 }

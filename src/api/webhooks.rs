@@ -56,10 +56,13 @@ impl Webhooks {
     }
 }
 
+/// A bundle (`None`: the system's), and the name that is believed by it.
+type Believed = (Option<String>, String);
+
 /// How webhooks are trusted: a configuration of TLS takes a few kB and a millisecond to make.
 #[derive(Debug, Default)]
 pub(super) struct Trusted {
-    known: Mutex<HashMap<(Option<String>, String), Result<Tls, String>>>,
+    known: Mutex<HashMap<Believed, Result<Tls, String>>>,
 }
 
 /// Where a webhook is, resolved: what [`Post::send`] takes.

@@ -113,12 +113,11 @@ impl Backends {
     /// When none of the authorities can be used.
     pub(in crate::api) fn webhook(&self, roots: Option<&[CertificateDer<'static>]>, name: &str) -> Result<Tls, String> {
         let known;
-        let roots = match roots {
-            Some(roots) => roots,
-            None => {
-                known = system_roots();
-                &known
-            }
+        let roots = if let Some(roots) = roots {
+            roots
+        } else {
+            known = system_roots();
+            &known
         };
         Ok(Tls {
             config: self.trust.config(Some(roots), None)?,

@@ -514,7 +514,7 @@ impl Facts {
 
     /// A version that matching found.
     pub(super) fn find(&self, own: &ResourceRef, version: &Resource) -> ResourceRef {
-        let same = |other: &&ResourceRef| std::ptr::eq::<Resource>(&***other, version);
+        let same = |other: &&ResourceRef| std::ptr::eq::<Resource>(&raw const ***other, version);
         self.equivalents.iter().find(same).unwrap_or(own).clone()
     }
 }

@@ -171,11 +171,7 @@ impl Chain<'_> {
         }
         let (group, version) = api_version.split_once('/')?;
         let served = self.api.custom.served();
-        let found = served
-            .version(group, version)?
-            .values()
-            .find(|resource| is(resource))
-            .cloned();
-        found
+        let mut named = served.version(group, version)?.values();
+        named.find(|resource| is(resource)).cloned()
     }
 }
