@@ -255,7 +255,7 @@ async fn webhooks_change_objects_in_order_and_those_that_want_it_are_asked_again
 
     // Reviews have upstream's shape.
     configure(&started, MUTATING, "b", vec![]).await;
-    let generated = json!({"metadata": {"generateName": "g-"}, "data": {}});
+    let generated = json!({"metadata": {"generateName": "g-"}, "data": {"a": "b"}});
     let path = format!("{MAPS}?fieldManager=me&dryRun=All");
     let answer = started.send(Method::POST, &path, "application/json", &generated).await;
     assert_eq!(answer.code, 201, "{}", answer.text());
