@@ -19,6 +19,7 @@ mod disruption;
 mod endpoints;
 mod failure;
 mod figures;
+mod finished;
 mod garbage;
 mod kinds;
 mod metadata;
@@ -41,6 +42,7 @@ use devices::ResourceClaims;
 use disruption::{Budgets, StaleDisruptions};
 use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
+use finished::FinishedJobs;
 use policies::PolicyStatus;
 use quota::Quotas;
 use replicas::Replicas;
@@ -96,6 +98,7 @@ impl Controllers {
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));
         start.controller("service-cidrs-controller", Ranges::new);
         start.controller("service-ip-address-controller", |client, _| Given::new(client));
+        start.controller("ttl-after-finished-controller", |client, _| FinishedJobs::new(client));
         start.controller("validatingadmissionpolicy-status-controller", |client, _| {
             PolicyStatus::new(client)
         });

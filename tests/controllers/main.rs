@@ -11,6 +11,7 @@ mod deployment;
 mod devices;
 mod disruption;
 mod endpoints;
+mod finished;
 mod garbage;
 mod policies;
 mod quota;

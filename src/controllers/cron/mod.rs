@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::claim::{Kind, gone_is_fine};
 use super::event::{Level, Recorder};
 use super::failure::{Failure, is_terminating};
+use super::finished;
 use super::metadata::{controller_reference, is_same};
 use super::pod::seconds;
 use super::queue::Done;
@@ -131,11 +132,7 @@ impl Look<'_> {
 
 /// How a Job ended: `Complete` or `Failed`.
 fn end_of(job: &Value) -> Option<&str> {
-    let conditions = job["status"]["conditions"].as_array()?;
-    let ended = conditions.iter().find(|condition| {
-        matches!(condition["type"].as_str(), Some("Complete" | "Failed")) && condition["status"] == "True"
-    });
-    ended?["type"].as_str()
+    finished::end_of(job)?["type"].as_str()
 }
 
 fn name_of(object: &Value) -> &str {
