@@ -10,7 +10,7 @@ use super::peer::Peer;
 use super::read::{Compress, Notice, Position, Reader, field_selector, label_selector};
 use super::{Api, Stopper, bootstrap};
 use crate::admission::plugins::Plugins;
-use crate::auth::{Authenticator, AuthenticatorConfig, User};
+use crate::auth::{Authenticator, AuthenticatorConfig, Presented, User};
 use crate::resources::custom::Registry;
 use crate::resources::{Resource, ResourceRef};
 use crate::store::{Requirement, Store};
@@ -35,6 +35,7 @@ impl Served {
     /// When a stored Service cannot be read.
     pub fn new(store: Arc<Store>, limits: Limits) -> Result<Self, String> {
         let (stopper, stopping) = Stopper::new();
+        let authenticator = Authenticator::new(store.clone(), AuthenticatorConfig::default());
         let reader = Reader {
             store,
             stopping,
@@ -44,7 +45,7 @@ impl Served {
         };
         let api = Arc::new(Api::new(
             reader,
-            Authenticator::new(AuthenticatorConfig::default()),
+            authenticator,
             limits.clone(),
             None,
             Arc::default(),
@@ -59,7 +60,7 @@ impl Served {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let peer = Arc::new(Peer::new(ADDRESS.into(), user.map(|user| Ok(Arc::new(user)))));
+        let peer = Arc::new(Peer::new(ADDRESS.into(), user.map(Presented::of)));
         let crowd = Crowd::new(self.limits.connections);
         let builder = connection::builder(&self.limits, &crowd);
         connection::serve(stream, builder, peer, &self.api, &crowd).await;

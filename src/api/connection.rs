@@ -162,7 +162,7 @@ pub(super) enum Transport {
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN, client certificates asked for but not required.
 pub(super) fn tls(pki: &Pki) -> Result<TlsAcceptor, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = ClientCertificates::new(pki.ca.clone())?;
+    let verifier = ClientCertificates::new(std::slice::from_ref(&pki.ca), None)?;
     let mut config = TlsConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -244,11 +244,7 @@ async fn connection(socket: TcpStream, address: SocketAddr, place: Place, transp
                 Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
             };
             let tls = stream.get_ref().1;
-            let certificate = tls.peer_certificates().map(|chain| {
-                shared.certificates.user(chain).map(Arc::new).map_err(|reason| {
-                    tracing::debug!(%address, reason, "client certificate refused");
-                })
-            });
+            let certificate = tls.peer_certificates().map(|chain| shared.certificates.present(chain));
             let builder = match tls.alpn_protocol() {
                 Some(b"h2") => builder(&shared.limits, &shared.crowd).http2_only(),
                 _ => builder(&shared.limits, &shared.crowd).http1_only(),

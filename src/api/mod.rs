@@ -20,6 +20,7 @@ mod health;
 mod metrics;
 pub mod negotiate;
 mod openapi;
+mod openid;
 mod path;
 mod peer;
 mod protobuf;

@@ -33,6 +33,10 @@ pub(super) enum Route {
     Backup,
     /// `/flatkube/v1/compact`.
     Compact,
+    /// `/openid/v1/jwks`.
+    KeySet,
+    /// `/.well-known/openid-configuration`.
+    OpenIdConfiguration,
     /// `/metrics`.
     Metrics,
     /// `/openapi/v2`.
@@ -127,6 +131,8 @@ pub(super) fn route(custom: &Registry, path: &str) -> Route {
         Some("version") => leaf(segments, Route::Version),
         Some("flatkube") if trimmed == backup::PATH.trim_start_matches('/') => Route::Backup,
         Some("flatkube") if trimmed == compact::PATH.trim_start_matches('/') => Route::Compact,
+        Some("openid") if trimmed == "openid/v1/jwks" => Route::KeySet,
+        Some(".well-known") if trimmed == ".well-known/openid-configuration" => Route::OpenIdConfiguration,
         Some("metrics") => leaf(segments, Route::Metrics),
         Some("healthz") => health(segments, Health::Healthz),
         Some("livez") => health(segments, Health::Livez),

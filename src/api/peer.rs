@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 
-use crate::auth::Certified;
+use crate::auth::Presented;
 
 /// The other end of a connection.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
-    /// Whom the client certificate stands for, if one was shown; `Err` if it is not to be believed.
-    pub(super) certificate: Option<Certified>,
+    /// What the client's certificate says of it, if one was shown.
+    pub(super) certificate: Option<Presented>,
     /// Whether the connection is encrypted.
     pub(super) is_tls: bool,
     /// What of the server's the connection takes, given back when the last request that came over it is done.
@@ -33,7 +33,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(address: SocketAddr, certificate: Option<Certified>) -> Self {
+    pub(super) fn new(address: SocketAddr, certificate: Option<Presented>) -> Self {
         Self {
             address,
             certificate,

@@ -17,9 +17,8 @@ use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
 use super::{
-    Api, aggregation, authenticate, authorize, backup, compact, conversion, discovery, health, openapi, protobuf, proxy,
-    read,
-    version, write, yaml,
+    Api, aggregation, authenticate, authorize, backup, compact, conversion, discovery, health, openapi, openid,
+    protobuf, proxy, read, version, write, yaml,
 };
 use crate::auth::User;
 use crate::resources::Resource;
@@ -95,6 +94,8 @@ async fn other(api: &Arc<Api>, user: &User, route: Route, head: http::request::P
             Box::pin(compact::answer(api, user, &query)).await
         }
         Route::Compact => Err(Status::method_not_allowed()),
+        Route::KeySet => get().map(|()| openid::key_set(api)),
+        Route::OpenIdConfiguration => get().map(|()| openid::configuration(api)),
         Route::Metrics => get().map(|()| api.metrics.answer(api)),
         Route::Root => get().map(|()| discovery::root(api)),
         Route::Versions => {

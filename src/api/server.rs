@@ -17,7 +17,7 @@ use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, aggregation, bootstrap, write};
 use crate::admission::plugins::Plugins;
 use crate::auth::{
-    Authenticator, AuthenticatorConfig, ClientCertificates, Pki, PkiError, TokenFileError, Tokens, User,
+    Authenticator, AuthenticatorConfig, ClientCertificates, ISSUER, Issuer, Pki, PkiError, TokenFileError, Tokens, User,
 };
 use crate::resources::KindArchiver;
 use crate::resources::custom::Registry;
@@ -150,13 +150,14 @@ impl Server {
         let archiver = KindArchiver { custom: custom.clone() };
         let store = open_store(&data_dir.join("store"), store_options, archiver).await?;
         let pki = Pki::open(&data_dir, https)?;
+        let issuer = Issuer::open(&data_dir.join("pki"), ISSUER, &[])?;
         let unusable = |reason| StartError::File {
             what: "cannot use",
             path: data_dir.join("pki"),
             reason,
         };
         let acceptor = connection::tls(&pki).map_err(unusable)?;
-        let certificates = ClientCertificates::new(pki.ca.clone()).map_err(unusable)?;
+        let certificates = ClientCertificates::new(std::slice::from_ref(&pki.ca), None).map_err(unusable)?;
 
         bootstrap::run(&store, https).await?;
         bootstrap::tell_authorities(&store, &pki).await?;
@@ -169,7 +170,14 @@ impl Server {
             reason,
         })?;
 
-        let authenticator = Authenticator::new(AuthenticatorConfig { tokens });
+        let authenticator = Authenticator::new(
+            store.clone(),
+            AuthenticatorConfig {
+                tokens,
+                issuer: Some(Arc::new(issuer)),
+                ..AuthenticatorConfig::default()
+            },
+        );
         let (stopper, stopping) = Stopper::new();
         let reader = Reader {
             store: store.clone(),

@@ -1,38 +1,87 @@
 //! The chain of authenticators: who is it that asks, by what was shown.
+//!
+//! In kube-apiserver's order: an authenticating proxy, a client certificate, a bearer token (static, of a service account,
+//! of a machine that joins), nobody in particular. A credential that is believed decides. One that is not believed is a refusal
+//! unless another one is believed: whoever shows something wrong is told so, and is not let in as nobody.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use base64::Engine as _;
 use http::{HeaderMap, header};
 
-use super::{Tokens, User};
+use super::certificates::Presented;
+use super::front_proxy::FrontProxy;
+use super::issuer::{Issuer, digest_of};
+use super::service_accounts::ServiceAccounts;
+use super::{Tokens, User, bootstrap_tokens};
+use crate::store::Store;
+
+/// A token that a browser shows in place of `Authorization`, as a WebSocket protocol.
+const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// What makes a chain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AuthenticatorConfig {
     /// Static tokens.
     pub tokens: Tokens,
+    /// Signs and proves tokens of service accounts.
+    pub issuer: Option<Arc<Issuer>>,
+    /// Whether machines may join with bootstrap tokens.
+    pub bootstrap_tokens: bool,
+    /// The proxy that is believed.
+    pub front_proxy: Option<FrontProxy>,
+    /// Whether who shows nothing is `system:anonymous`; else such a request is refused.
+    pub anonymous: bool,
 }
 
-/// The chain. A credential that is believed decides; one that is not believed is a refusal unless another one is believed;
-/// without any, the caller is `system:anonymous`.
+impl Default for AuthenticatorConfig {
+    fn default() -> Self {
+        Self {
+            tokens: Tokens::default(),
+            issuer: None,
+            bootstrap_tokens: true,
+            front_proxy: None,
+            anonymous: true,
+        }
+    }
+}
+
+/// The chain.
 #[derive(Debug)]
 pub struct Authenticator {
+    store: Arc<Store>,
     tokens: Tokens,
+    service_accounts: Option<ServiceAccounts>,
+    bootstrap_tokens: bool,
+    front_proxy: Option<FrontProxy>,
+    lets_anonymous: bool,
     anonymous: Arc<User>,
 }
 
 /// A credential was shown, and none is believed. Why is told to nobody but the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unauthenticated;
 
-/// Whom a client certificate stands for; `Err` when it is not to be believed.
-pub type Certified = Result<Arc<User>, ()>;
+/// Whom a token stands for, and for whom it was made.
+#[derive(Debug, Clone)]
+pub struct Identified {
+    /// The user.
+    pub user: Arc<User>,
+    /// Those of the audiences that were asked for that it is good for.
+    pub audiences: Vec<String>,
+}
 
 impl Authenticator {
-    /// A chain of what is configured.
-    pub fn new(config: AuthenticatorConfig) -> Self {
+    /// A chain of what is configured, over the objects in `store`.
+    pub fn new(store: Arc<Store>, config: AuthenticatorConfig) -> Self {
         Self {
+            store,
             tokens: config.tokens,
+            service_accounts: config.issuer.map(ServiceAccounts::new),
+            bootstrap_tokens: config.bootstrap_tokens,
+            front_proxy: config.front_proxy,
+            lets_anonymous: config.anonymous,
             anonymous: Arc::new(User::anonymous()),
         }
     }
@@ -42,35 +91,147 @@ impl Authenticator {
         &self.anonymous
     }
 
-    /// Who asks: by the client certificate first, then by the bearer token, else nobody in particular.
+    /// Who signs tokens of service accounts.
+    pub fn issuer(&self) -> Option<&Arc<Issuer>> {
+        self.service_accounts.as_ref().map(|accounts| &accounts.issuer)
+    }
+
+    /// Who asks, by what the connection and the request show. A digest and a lookup for a bearer token, nothing for a
+    /// certificate.
     ///
     /// # Errors
     /// When something was shown and nothing of it is believed.
     pub fn authenticate(
         &self,
-        certificate: Option<&Certified>,
+        certificate: Option<&Presented>,
         headers: &HeaderMap,
     ) -> Result<Arc<User>, Unauthenticated> {
-        if let Some(Ok(user)) = certificate {
-            return Ok(user.clone());
+        if let Some(presented) = certificate {
+            if let Some(proxy) = self.front_proxy.as_ref().filter(|_| presented.is_proxy())
+                && let Some(user) = proxy.user(headers)
+            {
+                return Ok(Arc::new(user));
+            }
+            if let Some(user) = presented.user(now_s()) {
+                return Ok(user.clone());
+            }
         }
         match bearer(headers) {
-            Some(token) => self.user_of_token(token).ok_or(Unauthenticated),
-            None if certificate.is_some() => Err(Unauthenticated),
+            Some(token) => self.review(&token, &[]).map(|found| found.user).map_err(|why| {
+                tracing::debug!(why, "a bearer token is not believed");
+                Unauthenticated
+            }),
+            None if certificate.is_some_and(|presented| !presented.is_proxy()) || !self.lets_anonymous => {
+                Err(Unauthenticated)
+            }
             None => Ok(self.anonymous.clone()),
         }
     }
 
-    /// The user of a bearer token.
-    pub fn user_of_token(&self, token: &str) -> Option<Arc<User>> {
-        self.tokens.user(token)
+    /// Whom a bearer token stands for. `audiences`: for whom it must be made, one of them is enough; without any, for this
+    /// server.
+    ///
+    /// # Errors
+    /// Why it is not believed, in kube-apiserver's words, which tell who asks by TokenReview and stand in the log.
+    pub fn review(&self, token: &str, audiences: &[String]) -> Result<Identified, String> {
+        const INVALID: &str = "invalid bearer token";
+        let own = self.issuer().map_or(&[][..], |issuer| issuer.audiences());
+        let asked = if audiences.is_empty() { own } else { audiences };
+        let both = |of: &[String]| -> Vec<String> { of.iter().filter(|it| asked.contains(it)).cloned().collect() };
+        // Of what knows no audiences: it is for this server, if that is what is asked for.
+        let for_own = || {
+            let audiences = both(own);
+            (own.is_empty() || !audiences.is_empty()).then_some(audiences)
+        };
+        let digest = digest_of(token);
+        if let Some(user) = self.tokens.user_of(&digest)
+            && let Some(audiences) = for_own()
+        {
+            return Ok(Identified { user, audiences });
+        }
+        let view = self.store.view();
+        if let Some(accounts) = &self.service_accounts
+            && let Some(found) = accounts.account(&view, now_s(), token, digest)
+        {
+            let account = found.map_err(|why| format!("[{INVALID}, {why}]"))?;
+            let fitting = if account.audiences.is_empty() {
+                for_own().unwrap_or_default()
+            } else {
+                both(&account.audiences)
+            };
+            if fitting.is_empty() {
+                return Err(format!(
+                    "[{INVALID}, token audiences {} is invalid for the target audiences {}]",
+                    quoted(&account.audiences),
+                    quoted(asked)
+                ));
+            }
+            return Ok(Identified {
+                user: account.user.clone(),
+                audiences: fitting,
+            });
+        }
+        if self.bootstrap_tokens
+            && let Some(user) = bootstrap_tokens::user(&view, now_s(), token)
+            && let Some(audiences) = for_own()
+        {
+            return Ok(Identified {
+                user: Arc::new(user),
+                audiences,
+            });
+        }
+        Err(INVALID.into())
     }
 }
 
-/// The token of an `Authorization` header; `None` where there is none, or none that is a bearer's.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+fn now_s() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// A list as Go's `%q` shows one.
+fn quoted(texts: &[String]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+    format!("[{}]", texts.join(" "))
+}
+
+/// The token of an `Authorization` header, or, for what becomes a WebSocket, of a protocol; `None` where there is none, or none
+/// that is a bearer's.
+fn bearer(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    if let Some(value) = headers.get(header::AUTHORIZATION)
+        && let Some((scheme, token)) = value.to_str().ok()?.trim().split_once(' ')
+    {
+        let token = token.trim();
+        return (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(Cow::Borrowed(token));
+    }
+    let shown = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let mut shown = shown
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    let token = shown.find_map(|protocol| protocol.trim().strip_prefix(BEARER_PROTOCOL))?;
+    let token = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).ok()?;
+    String::from_utf8(token)
+        .ok()
+        .filter(|token| !token.is_empty())
+        .map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_shows_its_token_as_a_protocol() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(bearer(&headers), None);
+        let value = http::HeaderValue::from_static("v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0");
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
+        assert_eq!(bearer(&headers).as_deref(), Some("secret"));
+        headers.insert(header::AUTHORIZATION, http::HeaderValue::from_static("bEARER  other "));
+        assert_eq!(bearer(&headers).as_deref(), Some("other"));
+        for nothing in ["Bearer", "Bearer ", "Basic Zm9v", "x"] {
+            headers.clear();
+            headers.insert(header::AUTHORIZATION, http::HeaderValue::from_static(nothing));
+            assert_eq!(bearer(&headers), None, "{nothing}");
+        }
+    }
 }

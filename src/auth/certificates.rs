@@ -1,66 +1,167 @@
-//! Client certificates: whom a certificate that our CA signed stands for.
+//! Client certificates: whom a certificate that an authority of ours signed stands for.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::User;
+use super::{FrontProxy, User};
+
+/// The uid of a user in a certificate's subject (Kubernetes' own arc of object identifiers).
+const UID: &str = "1.3.6.1.4.1.57683.2";
 
 /// Asks clients for a certificate and lets every handshake through whose signature fits its certificate; who the client
-/// is, and whether our CA says so, is decided by [`ClientCertificates::user`] afterwards. So a bad certificate is
+/// is, and whether an authority says so, is decided by [`ClientCertificates::present`] afterwards. So a bad certificate is
 /// answered with a 401 Status, as kube-apiserver does, not with a TLS alert that tells people little.
 #[derive(Debug)]
 pub struct ClientCertificates {
     inner: Arc<dyn ClientCertVerifier>,
+    /// Of proxies that say who asks, and which of them are believed.
+    proxies: Option<(Arc<dyn ClientCertVerifier>, FrontProxy)>,
+}
+
+/// What a client's certificate says of it.
+#[derive(Debug)]
+pub struct Presented {
+    user: Option<Arc<User>>,
+    is_proxy: bool,
+    /// When the certificate ends, Unix seconds.
+    ends_s: i64,
+}
+
+impl Presented {
+    /// As of a certificate of `user` that never ends: for what attacks the server from within.
+    pub(crate) fn of(user: User) -> Self {
+        Self {
+            user: Some(Arc::new(user)),
+            is_proxy: false,
+            ends_s: i64::MAX,
+        }
+    }
+
+    /// Whom it stands for; `None` when it is not to be believed, or not any more.
+    pub(super) fn user(&self, now_s: i64) -> Option<&Arc<User>> {
+        self.user.as_ref().filter(|_| now_s <= self.ends_s)
+    }
+
+    /// Whether it is that of a proxy, which says in headers who asks.
+    pub(super) fn is_proxy(&self) -> bool {
+        self.is_proxy
+    }
 }
 
 impl ClientCertificates {
-    /// Trusts certificates that `ca` signed.
+    /// Trusts certificates that `authorities` signed, and proxies.
     ///
     /// # Errors
-    /// When `ca` is no usable CA certificate.
-    pub fn new(ca: CertificateDer<'static>) -> Result<Self, String> {
-        let mut roots = RootCertStore::empty();
-        roots.add(ca).map_err(|error| error.to_string())?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .allow_unauthenticated()
-            .build()
-            .map_err(|error| error.to_string())?;
-        Ok(Self { inner })
+    /// When an authority is no usable CA certificate.
+    pub fn new(authorities: &[CertificateDer<'static>], proxy: Option<FrontProxy>) -> Result<Self, String> {
+        let proxies = match proxy {
+            None => None,
+            Some(proxy) => {
+                let authorities = certificates(&proxy.authorities)?;
+                Some((verifier(&authorities)?, proxy))
+            }
+        };
+        Ok(Self {
+            inner: verifier(authorities)?,
+            proxies,
+        })
     }
 
-    /// The user of a presented chain: common name and organizations of a certificate that is valid now.
-    ///
-    /// # Errors
-    /// When the chain does not lead to our CA, is out of its time, is not for clients, or names nobody.
-    pub fn user(&self, chain: &[CertificateDer<'_>]) -> Result<User, String> {
-        let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
-        self.inner
-            .verify_client_cert(leaf, intermediates, UnixTime::now())
-            .map_err(|error| error.to_string())?;
-        let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| error.to_string())?;
-        let subject = certificate.subject();
-        let name = subject
-            .iter_common_name()
-            .next()
-            .and_then(|name| name.as_str().ok())
-            .unwrap_or("");
-        if name.is_empty() {
-            return Err("the certificate has no common name".into());
+    /// What a chain says, now. A chain that is not to be believed stands for nobody; why stands in the log.
+    pub fn present(&self, chain: &[CertificateDer<'_>]) -> Presented {
+        let mut presented = Presented {
+            user: None,
+            is_proxy: false,
+            ends_s: 0,
+        };
+        let parsed = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+        let Some((_, certificate)) = parsed else {
+            return presented;
+        };
+        presented.ends_s = certificate.validity().not_after.timestamp();
+        if let Some((verifier, proxy)) = &self.proxies
+            && verify(&**verifier, chain).is_ok()
+            && proxy.allows(common_name(&certificate))
+        {
+            presented.is_proxy = true;
         }
-        let groups = subject
-            .iter_organization()
-            .filter_map(|group| group.as_str().ok())
-            .map(str::to_owned)
-            .collect();
-        Ok(User::authenticated(name, "", groups))
+        match verify(&*self.inner, chain).and_then(|()| user(&chain[0], &certificate)) {
+            Ok(user) => presented.user = Some(Arc::new(user)),
+            Err(reason) => tracing::debug!(reason, "client certificate refused"),
+        }
+        presented
     }
+}
+
+/// The certificates in a PEM file, in their order.
+///
+/// # Errors
+/// When there is none, or one is damaged.
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| format!("{error:?}"))?;
+    if found.is_empty() {
+        return Err("there is no certificate in it".into());
+    }
+    Ok(found)
+}
+
+fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.clone()).map_err(|error| error.to_string())?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+fn verify(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+    let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
+    let verified = verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
+    verified.map(drop).map_err(|error| error.to_string())
+}
+
+fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> &'a str {
+    let name = certificate.subject().iter_common_name().next();
+    name.and_then(|name| name.as_str().ok()).unwrap_or("")
+}
+
+/// The user of a certificate: common name, uid and organizations. `leaf`: its bytes.
+fn user(leaf: &[u8], certificate: &X509Certificate<'_>) -> Result<User, String> {
+    let name = common_name(certificate);
+    if name.is_empty() {
+        return Err("the certificate has no common name".into());
+    }
+    let subject = certificate.subject();
+    let groups = subject
+        .iter_organization()
+        .filter_map(|group| group.as_str().ok())
+        .map(str::to_owned)
+        .collect();
+    let uid = subject
+        .iter_attributes()
+        .find(|attribute| attribute.attr_type().to_id_string() == UID);
+    let uid = uid.and_then(|uid| uid.as_str().ok()).unwrap_or("");
+    let mut user = User::authenticated(name, uid, groups);
+    let digest = ring::digest::digest(&ring::digest::SHA256, leaf);
+    let mut id = "X509SHA256=".to_owned();
+    for byte in digest.as_ref() {
+        let _ = write!(id, "{byte:02x}");
+    }
+    user.extra
+        .insert("authentication.kubernetes.io/credential-id".into(), vec![id]);
+    Ok(user)
 }
 
 impl ClientCertVerifier for ClientCertificates {

@@ -1,14 +1,23 @@
-//! Who is calling, and what may be done.
+//! Who is calling (certificates, tokens, proxies, and the keys that prove them), and what may be done.
 
 mod authenticator;
 pub mod authorization;
+mod bootstrap_tokens;
 mod certificates;
+mod front_proxy;
+mod issuer;
+mod jws;
 mod pki;
+mod service_accounts;
 mod tokens;
 mod user;
+mod verified;
 
-pub use authenticator::{Authenticator, AuthenticatorConfig, Certified, Unauthenticated};
-pub use certificates::ClientCertificates;
+pub use authenticator::{Authenticator, AuthenticatorConfig, Identified, Unauthenticated};
+pub use bootstrap_tokens::{BOOTSTRAP_TOKEN_TYPE, parts_of_bootstrap_token};
+pub use certificates::{ClientCertificates, Presented};
+pub use front_proxy::{FrontProxy, extra_key};
+pub use issuer::{Bound, Claims, ISSUER, Issuer, Named, rotate_issuer_key};
 pub(crate) use pki::FRONT_PROXY_NAME;
 pub use pki::{Identity, Pki, PkiError};
 pub use tokens::{TokenFileError, Tokens};

@@ -154,7 +154,7 @@ impl Pki {
     }
 }
 
-fn failed(what: &'static str, path: &Path, reason: &dyn std::fmt::Display) -> PkiError {
+pub(super) fn failed(what: &'static str, path: &Path, reason: &dyn std::fmt::Display) -> PkiError {
     PkiError {
         what,
         path: path.to_owned(),
@@ -162,7 +162,7 @@ fn failed(what: &'static str, path: &Path, reason: &dyn std::fmt::Display) -> Pk
     }
 }
 
-fn read(path: &Path) -> Result<Option<Vec<u8>>, PkiError> {
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, PkiError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -171,7 +171,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, PkiError> {
 }
 
 /// Replaces a file whole: a crash leaves the old one or the new one.
-fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
+pub(super) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
     let mut next = path.as_os_str().to_owned();
     next.push(".new");
     let next = PathBuf::from(next);
@@ -195,7 +195,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
     written.map_err(|error| failed("cannot write", path, &error))
 }
 
-fn key_pair(path: &Path) -> Result<KeyPair, PkiError> {
+pub(super) fn key_pair(path: &Path) -> Result<KeyPair, PkiError> {
     if let Some(pem) = read(path)? {
         let hint = |error: &dyn std::fmt::Display| {
             failed(

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ring::digest;
-
 use super::User;
+use super::issuer::digest_of;
 
 /// The users of a token file.
 ///
@@ -69,16 +68,10 @@ impl Tokens {
         Ok(Self { users })
     }
 
-    /// The user of a token.
-    pub fn user(&self, token: &str) -> Option<Arc<User>> {
-        self.users.get(&digest_of(token)).cloned()
+    /// The user of the token with this SHA-256.
+    pub(super) fn user_of(&self, digest: &[u8; 32]) -> Option<Arc<User>> {
+        self.users.get(digest).cloned()
     }
-}
-
-fn digest_of(token: &str) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
-    bytes
 }
 
 #[cfg(test)]
@@ -94,12 +87,15 @@ mod tests {
     #[test]
     fn groups_are_one_quoted_column() {
         let tokens = read("t1,admin,uid-admin,\"system:masters,ops\"\nt2,alice,uid-alice\n").unwrap();
-        let admin = tokens.user("t1").unwrap();
+        let admin = tokens.user_of(&digest_of("t1")).unwrap();
         assert_eq!(admin.name, "admin");
         assert_eq!(admin.uid, "uid-admin");
         assert_eq!(admin.groups, ["system:masters", "ops", "system:authenticated"]);
-        assert_eq!(tokens.user("t2").unwrap().groups, ["system:authenticated"]);
-        assert_eq!(tokens.user("t3"), None);
+        assert_eq!(
+            tokens.user_of(&digest_of("t2")).unwrap().groups,
+            ["system:authenticated"]
+        );
+        assert_eq!(tokens.user_of(&digest_of("t3")), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use tokio::task::JoinSet;
 
 use super::event::{Level, Recorder};
 use super::failure::{Failure, is_terminating};
+use crate::api::status::Status;
 use crate::api::{Client, Delete};
 use crate::resources::ResourceRef;
 use crate::tree::Value;
@@ -35,6 +36,9 @@ pub(super) struct Removed {
     pub(super) places: Vec<usize>,
     pub(super) failed: Option<Failure>,
 }
+
+/// A place, the name of the Pod there, and what came of deleting it.
+type Deleted = (usize, String, Result<(), Status>);
 
 impl Crew<'_> {
     /// Makes Pods in batches that double: if none can be made, because of a quota, say, it is asked for few. A namespace that is
@@ -100,11 +104,7 @@ impl Crew<'_> {
         removed
     }
 
-    fn removed(
-        &self,
-        deleted: Option<Result<(usize, String, Result<(), crate::api::status::Status>), tokio::task::JoinError>>,
-        removed: &mut Removed,
-    ) {
+    fn removed(&self, deleted: Option<Result<Deleted, tokio::task::JoinError>>, removed: &mut Removed) {
         match deleted {
             None => {}
             Some(Ok((place, name, Ok(())))) => {

@@ -47,9 +47,8 @@ impl Controller for FinishedJobs {
             return Ok(Done::Settled);
         };
         let job = self.client.read(&self.jobs, &object)?;
-        let wait = match wait_s(&job, jiff::Timestamp::now().as_second()) {
-            None => return Ok(Done::Settled),
-            Some(wait) => wait,
+        let Some(wait) = wait_s(&job, jiff::Timestamp::now().as_second()) else {
+            return Ok(Done::Settled);
         };
         if wait > 0 {
             return Ok(Done::After(Duration::from_secs(wait)));

@@ -37,7 +37,7 @@ fn roles_and_bindings(line: &Value) -> Vec<Value> {
             "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
         });
         if let Some(Value::Object(labels)) = line.get("labels") {
-            for (label, value) in labels.iter() {
+            for (label, value) in labels {
                 metadata["labels"][label] = value.clone();
             }
         }

@@ -1,8 +1,8 @@
 //! The group `certificates.k8s.io`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::tree::Value;
+use crate::tree::{Value, json};
 use base64::Engine;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::error::X509Error;
@@ -50,7 +50,14 @@ enum Part {
 }
 
 /// Writes down who made a signing request; nothing for other kinds. Before [`super::prepare_create`].
-pub fn set_requester(resource: &super::Resource, object: &mut Value, name: &str, uid: &str, groups: &[String]) {
+pub fn set_requester(
+    resource: &super::Resource,
+    object: &mut Value,
+    name: &str,
+    uid: &str,
+    groups: &[String],
+    extra: &BTreeMap<String, Vec<String>>,
+) {
     if resource.storage != STORAGE {
         return;
     }
@@ -63,6 +70,9 @@ pub fn set_requester(resource: &super::Resource, object: &mut Value, name: &str,
     }
     if !groups.is_empty() {
         set_at(object, "/spec", "groups", groups.to_vec());
+    }
+    if !extra.is_empty() {
+        set_at(object, "/spec", "extra", json!(extra));
     }
 }
 

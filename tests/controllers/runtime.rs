@@ -86,7 +86,7 @@ fn a_controller_that_was_stalled_for_200_000_writes_catches_up_by_reading_the_lo
         cluster.until(authority, there).await;
         cluster.until(account, there).await;
         let figures = cluster.admin.get("/metrics").await;
-        assert_eq!(figure(&figures, "flatkube_followers_too_old "), 0.0);
+        assert!(figure(&figures, "flatkube_followers_too_old ") < 0.5);
     });
     main.block_on(cluster.server.stop());
     stalled.block_on(controllers.ended());

@@ -15,7 +15,7 @@ const OWN: [&str; 3] = [
 async fn no_verb_on_any_resource_is_for_a_user_without_rights() {
     let started = Started::new().await;
     let (admin, mallory) = (started.admin(), started.mallory());
-    let mut versions = vec![("".to_owned(), "/api/v1".to_owned())];
+    let mut versions = vec![(String::new(), "/api/v1".to_owned())];
     for group in admin.get("/apis").await.body["groups"].as_array().unwrap() {
         for version in group["versions"].as_array().unwrap() {
             let version = version["groupVersion"].as_str().unwrap();
@@ -38,12 +38,12 @@ async fn no_verb_on_any_resource_is_for_a_user_without_rights() {
                 if is_namespaced {
                     path.push_str("/namespaces/default");
                 }
-                path.push_str(&format!("/{plural}"));
+                path = format!("{path}/{plural}");
                 if is_named {
                     path.push_str("/x");
                 }
                 if !sub.is_empty() {
-                    path.push_str(&format!("/{sub}"));
+                    path = format!("{path}/{sub}");
                 }
                 let method = match verb {
                     "create" => "POST",

@@ -106,7 +106,7 @@ async fn pods_with_gates_and_those_of_other_schedulers_are_left_alone() {
     cluster.node("a", "z1", unedited).await;
     cluster
         .pod("gated", "1", |pod| {
-            pod["spec"]["schedulingGates"] = json!([{"name": "x.io/wait"}])
+            pod["spec"]["schedulingGates"] = json!([{"name": "x.io/wait"}]);
         })
         .await;
     cluster

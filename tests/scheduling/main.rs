@@ -148,8 +148,8 @@ impl Cluster {
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn condition(pod: &Value, kind: &str) -> Value {
-    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let found = conditions.filter(|condition| condition["type"] == kind).next_back();
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let found = conditions.rfind(|condition| condition["type"] == kind);
     found.cloned().unwrap_or_default()
 }
 

@@ -93,7 +93,7 @@ async fn pods_go_apart_together_and_evenly() {
     for name in ["apart-0", "apart-1", "apart-2"] {
         cluster.pod(name, "100m", &apart).await;
     }
-    let zones = [cluster.placed("apart-0").await, cluster.placed("apart-1").await].map(|node| node < "c".to_owned());
+    let zones = [cluster.placed("apart-0").await, cluster.placed("apart-1").await].map(|node| *node < *"c");
     assert_ne!(zones[0], zones[1]);
     cluster
         .refused("apart-2", "4 node(s) didn't match pod anti-affinity rules")

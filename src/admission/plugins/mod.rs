@@ -139,7 +139,7 @@ impl Plugins {
                 let old = old.unwrap_or(&none);
                 match part {
                     "" if self.has(Name::CertificateSubjectRestriction) => {
-                        certificates::check_subject(request, object)?
+                        certificates::check_subject(request, object)?;
                     }
                     "approval" if self.has(Name::CertificateApproval) => certificates::check_approval(rights, old)?,
                     "status" if self.has(Name::CertificateSigning) => certificates::check_signing(rights, object, old)?,

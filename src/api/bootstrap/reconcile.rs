@@ -34,7 +34,7 @@ pub(super) fn mended(expected: &Value, mut present: Value) -> Option<Value> {
             present["roleRef"] = role.clone();
             changed = true;
         }
-        changed |= add(&mut present, expected, "subjects", |held, wanted| held.contains(wanted));
+        changed |= add(&mut present, expected, "subjects", <[Value]>::contains);
     } else if let Some(rule) = expected.get("aggregationRule") {
         // Its rules are gathered by the controller.
         if present.get("aggregationRule") != Some(rule) {
@@ -76,6 +76,7 @@ fn covers(held: &[Value], wanted: &Value) -> bool {
 mod tests {
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
     fn role(rules: Value, annotation: &str) -> Value {
         json!({"metadata": {"name": "r", "labels": {"a": "b"}, "annotations": {AUTO_UPDATE: annotation}}, "rules": rules})
     }

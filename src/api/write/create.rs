@@ -118,7 +118,8 @@ pub(super) async fn insert(
         value
     };
     let user = &*info.user;
-    let set_requester = |value: &mut Value| resources::set_requester(shape, value, &user.name, &user.uid, &user.groups);
+    let set_requester =
+        |value: &mut Value| resources::set_requester(shape, value, &user.name, &user.uid, &user.groups, &user.extra);
     set_requester(&mut value);
     let has_prefix = !object::meta(&value, "generateName").is_empty();
     let generated = object::meta(&value, "name").is_empty() && has_prefix;

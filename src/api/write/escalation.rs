@@ -99,7 +99,7 @@ fn held(chain: &Chain<'_>, view: &Arc<View>, wanted: &[Rule]) -> Result<(), Stat
         lacking.join("\n")
     );
     if !unresolved.is_empty() {
-        why.push_str(&format!("; resolution errors: [{}]", unresolved.join(", ")));
+        why = format!("{why}; resolution errors: [{}]", unresolved.join(", "));
     }
     Err(refused(chain, &why))
 }

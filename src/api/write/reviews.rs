@@ -56,13 +56,7 @@ pub(super) async fn answer(
     })?;
     review["status"] = match &*info.resource.kind {
         "SelfSubjectReview" => json!({"userInfo": user_info(&info.user)}),
-        "TokenReview" => match review["spec"]["token"]
-            .as_str()
-            .and_then(|token| api.authenticator.user_of_token(token))
-        {
-            Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
-            None => json!({"user": {}, "error": "invalid bearer token"}),
-        },
+        "TokenReview" => token(api, &review),
         "SelfSubjectRulesReview" => {
             let status = access_reviews::rules(api, info, &review)?;
             // Upstream tells the answer alone.
@@ -76,6 +70,23 @@ pub(super) async fn answer(
         _ => return Err(Status::not_implemented(&info.resource.qualified())),
     };
     Ok(unstored::whole(StatusCode::CREATED, &review))
+}
+
+/// Whom the token of a TokenReview stands for.
+fn token(api: &Api, review: &Value) -> Value {
+    let list = |value: &Value| -> Vec<String> {
+        let texts = value.as_array().map(|texts| texts.iter().filter_map(Value::as_str));
+        texts.into_iter().flatten().map(str::to_owned).collect()
+    };
+    let token = review["spec"]["token"].as_str().unwrap_or("");
+    match api.authenticator.review(token, &list(&review["spec"]["audiences"])) {
+        Ok(found) => json!({
+            "authenticated": true,
+            "user": user_info(&found.user),
+            "audiences": found.audiences,
+        }),
+        Err(why) => json!({"user": {}, "error": why}),
+    }
 }
 
 fn user_info(user: &User) -> Value {

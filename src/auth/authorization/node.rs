@@ -130,10 +130,8 @@ fn rule(verb: &str, asked: &Asked<'_>, node: &str) -> Said {
             ),
         },
         ("", "nodes") => match (verb, sub) {
-            ("create", "") => Said::Allowed,
-            ("get" | "list" | "watch", "") if own => Said::Allowed,
-            ("get" | "list" | "watch", "") => Said::Not("only its own Node object can be read by a node"),
-            ("update" | "patch", "" | "status") => Said::Allowed,
+            ("get" | "list" | "watch", "") if !own => Said::Not("only its own Node object can be read by a node"),
+            ("create" | "get" | "list" | "watch", "") | ("update" | "patch", "" | "status") => Said::Allowed,
             _ => Said::ByRules,
         },
         ("", "pods") => match (verb, sub) {

@@ -38,6 +38,9 @@ pub(super) struct Rbac {
     compiling: Mutex<()>,
 }
 
+type Roles = HashMap<Arc<str>, (u64, Arc<Role>)>;
+type Bindings = Vec<(Arc<str>, u64, Arc<Binding>)>;
+
 #[derive(Debug, Default)]
 struct Compiled {
     /// The state of each resource that it was made of.
@@ -45,8 +48,8 @@ struct Compiled {
     /// The newest revision of the store at which that was still so.
     seen: AtomicU64,
     /// By key in the store: the object's revision, and what it says.
-    roles: [HashMap<Arc<str>, (u64, Arc<Role>)>; 2],
-    bindings: [Vec<(Arc<str>, u64, Arc<Binding>)>; 2],
+    roles: [Roles; 2],
+    bindings: [Bindings; 2],
     users: HashMap<Box<str>, Grants>,
     groups: HashMap<Box<str>, Grants>,
 }

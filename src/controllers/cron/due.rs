@@ -130,6 +130,7 @@ mod tests {
 
     const CREATED: &str = "2026-11-30T10:00:30Z";
 
+    #[allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
     fn due(spec: Value, last: Option<&str>, now: &str) -> Due {
         let mut cron_job = json!({"metadata": {"creationTimestamp": CREATED}, "spec": spec, "status": {}});
         if let Some(last) = last {

@@ -110,13 +110,13 @@ mod tests {
             volume("small", "1Gi", |_| ()),
             volume("right", "5Gi", |_| ()),
             volume("many", "5Gi", |it| {
-                it["spec"]["accessModes"] = json!(["ReadWriteOnce", "ReadOnlyMany"])
+                it["spec"]["accessModes"] = json!(["ReadWriteOnce", "ReadOnlyMany"]);
             }),
             volume("block", "5Gi", |it| it["spec"]["volumeMode"] = "Block".into()),
             volume("fast", "5Gi", |it| it["spec"]["storageClassName"] = "fast".into()),
             volume("released", "5Gi", |it| it["status"]["phase"] = "Released".into()),
             volume("others", "5Gi", |it| {
-                it["spec"]["claimRef"] = json!({"namespace": "ns", "name": "d"})
+                it["spec"]["claimRef"] = json!({"namespace": "ns", "name": "d"});
             }),
         ];
         let name =
@@ -142,7 +142,7 @@ mod tests {
         let volumes = [
             volume("right", "5Gi", |_| ()),
             volume("kept", "50Gi", |it| {
-                it["spec"]["claimRef"] = json!({"namespace": "ns", "name": "c"})
+                it["spec"]["claimRef"] = json!({"namespace": "ns", "name": "c"});
             }),
         ];
         for waits in [false, true] {

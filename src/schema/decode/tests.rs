@@ -360,11 +360,12 @@ fn deep_and_long_nests_are_refused_without_harm() {
 #[test]
 fn aliases_may_be_many_but_not_stand_for_more_than_a_request_may_be() {
     let head = "kind: ConfigMap\ndata:\n";
-    let many: String = (0..500).map(|place| format!("  k{place}: *text\n")).collect();
+    let many: Vec<String> = (0..500).map(|place| format!("  k{place}: *text\n")).collect();
+    let many = many.concat();
     let few = format!("{head}  first: &text hello\n{many}");
     let decoded = decode(few.as_bytes(), Syntax::Yaml, &CONFIG_MAP, FieldValidation::Strict).unwrap();
     assert_eq!(decoded.value["data"]["k499"], "hello");
-    let nested: String = (1..9)
+    let nested: Vec<String> = (1..9)
         .map(|level| {
             format!(
                 "  a{level}: &a{level} [{}]\n",
@@ -372,6 +373,7 @@ fn aliases_may_be_many_but_not_stand_for_more_than_a_request_may_be() {
             )
         })
         .collect();
+    let nested = nested.concat();
     for bomb in [
         format!("{head}  first: &text {}\n{many}", "x".repeat(50_000)),
         format!("{head}  a0: &a0 [x]\n{nested}"),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::tree::json;
 
+#[allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
 fn told_by(level: Level, minor: u32, spec: Value) -> String {
     let pod = json!({"metadata": {}, "spec": spec});
     let pod = Pod {
