@@ -53,7 +53,14 @@ pub fn body(data: &[u8]) {
         name: None,
         asked: Some(asked),
     };
-    resources::set_requester(shape, &mut value, "someone", "uid", &[], &std::collections::BTreeMap::new());
+    resources::set_requester(
+        shape,
+        &mut value,
+        "someone",
+        "uid",
+        &[],
+        &std::collections::BTreeMap::new(),
+    );
     let prepared = resources::prepare_create_with(shape, &mut value, &context, |object| {
         if shape.group == asked.group && shape.version == asked.version {
             note(shape, "", None, object);

@@ -10,6 +10,7 @@ mod outcome;
 mod placement;
 mod queue;
 
+pub(crate) use placement::Resident;
 use tokio::task::JoinSet;
 
 use crate::api::server::Server;

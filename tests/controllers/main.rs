@@ -7,6 +7,7 @@ mod autoscale;
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
 mod cron;
+mod daemons;
 mod deployment;
 mod devices;
 mod disruption;

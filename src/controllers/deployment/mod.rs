@@ -14,6 +14,8 @@ mod rollout;
 mod sizes;
 mod status;
 
+pub(super) use revisions::hash;
+
 use std::sync::Arc;
 
 use super::claim::Kind;

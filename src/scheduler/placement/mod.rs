@@ -17,6 +17,7 @@ mod node;
 mod preempt;
 #[cfg(test)]
 mod properties;
+mod resident;
 mod score;
 mod spread;
 mod volumes;
@@ -27,3 +28,4 @@ pub(super) use cycle::{Decision, decide, may_suit};
 pub(super) use filter::{Rule, Rules};
 pub(super) use names::Name;
 pub(super) use preempt::{Eviction, Preemption, preempt};
+pub(crate) use resident::Resident;
