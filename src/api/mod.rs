@@ -17,6 +17,7 @@ mod converted;
 mod discovery;
 mod fairness;
 mod health;
+mod impersonate;
 mod metrics;
 pub mod negotiate;
 mod openapi;

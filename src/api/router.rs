@@ -17,8 +17,8 @@ use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
 use super::{
-    Api, aggregation, authenticate, authorize, backup, compact, conversion, discovery, health, openapi, openid,
-    protobuf, proxy, read, version, write, yaml,
+    Api, aggregation, authenticate, authorize, backup, compact, conversion, discovery, health, impersonate, openapi,
+    openid, protobuf, proxy, read, version, write, yaml,
 };
 use crate::auth::User;
 use crate::resources::Resource;
@@ -40,9 +40,12 @@ pub(super) async fn answer(
 }
 
 async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming>) -> Result<Response, Status> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let user = match authenticate::caller(api, peer, &head.headers) {
-        Ok(user) => user,
+        Ok(user) => match impersonate::caller(api, user.clone(), &mut head.headers) {
+            Ok(user) => user,
+            Err(status) => return Gated::new(&api.fairness, Entrant::other(&user), ready(Err(status))).await,
+        },
         // Saying no takes time, too.
         Err(status) => {
             return Gated::new(

@@ -67,6 +67,25 @@ impl User {
         (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
     }
 
+    /// This user as one that somebody else is taken for: with the groups that it is in for what it is.
+    #[must_use]
+    pub fn impersonated(mut self) -> Self {
+        if self.groups.is_empty()
+            && let Some((namespace, _)) = Self::service_account_of(&self.name)
+        {
+            self.groups = Self::service_account_groups(namespace);
+        }
+        let (own, instead) = if self.name == ANONYMOUS {
+            (UNAUTHENTICATED, UNAUTHENTICATED)
+        } else {
+            (AUTHENTICATED, UNAUTHENTICATED)
+        };
+        if !self.groups.iter().any(|group| group == own || group == instead) {
+            self.groups.push(own.to_owned());
+        }
+        self
+    }
+
     /// Whether credentials were shown.
     pub fn is_anonymous(&self) -> bool {
         self.groups.iter().any(|group| group == UNAUTHENTICATED)
