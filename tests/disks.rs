@@ -58,7 +58,17 @@ impl Folder {
         let mut command = Command::new(words[0]);
         command
             .args(&words[1..])
-            .args(["server", "--bind", address, "--http-bind", "127.0.0.1:0", "--data-dir"])
+            // What controllers write would be counted as a client's.
+            .args([
+                "server",
+                "--controllers",
+                "off",
+                "--bind",
+                address,
+                "--http-bind",
+                "127.0.0.1:0",
+                "--data-dir",
+            ])
             .arg(data)
             .arg("--token-auth-file")
             .arg(self.tokens());

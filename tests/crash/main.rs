@@ -74,7 +74,15 @@ impl Folder {
     fn command(&self, data: &Path) -> Command {
         let mut command = Command::new(process::FLATKUBE);
         command
-            .args(["server", "--bind", "127.0.0.1:0", "--http-bind", "127.0.0.1:0"])
+            // What controllers write would be counted as a client's.
+            .args([
+                "server",
+                "--controllers",
+                "off",
+                "--disable-admission-plugins",
+                "ServiceAccount",
+            ])
+            .args(["--bind", "127.0.0.1:0", "--http-bind", "127.0.0.1:0"])
             .arg("--data-dir")
             .arg(data)
             .arg("--token-auth-file")
