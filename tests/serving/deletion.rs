@@ -278,7 +278,7 @@ async fn an_object_of_the_cluster_lies_in_no_namespace() {
 }
 
 #[tokio::test]
-async fn a_token_is_refused_in_the_words_of_upstream_and_never_faked() {
+async fn a_token_is_refused_in_the_words_of_upstream_or_good_as_long_as_its_account_lives() {
     let started = Started::usual().await;
     let admin = started.admin();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
@@ -313,13 +313,30 @@ async fn a_token_is_refused_in_the_words_of_upstream_and_never_faked() {
             400,
             "cannot bind token to object of type /v1, Kind=ConfigMap",
         ),
-        (
-            "s",
-            json!({"audiences": []}),
-            501,
-            "serviceaccounts/token is not supported by this server yet",
-        ),
     ] {
         assert_eq!(ask(account, spec).await, (code, text.to_owned()));
     }
+    let given = admin
+        .post(&format!("{accounts}/s/token"), &json!({"spec": {"audiences": []}}))
+        .await;
+    assert_eq!(given.code, 201, "{}", given.body);
+    let token = given.body["status"]["token"].as_str().unwrap().to_owned();
+    let review = async |token: &str| {
+        let question = json!({"spec": {"token": token}});
+        admin
+            .post("/apis/authentication.k8s.io/v1/tokenreviews", &question)
+            .await
+            .body["status"]
+            .clone()
+    };
+    let told = review(&token).await;
+    assert_eq!(told["user"]["username"], "system:serviceaccount:default:s", "{told}");
+    // A letter of its signature is another one.
+    let last = if token.ends_with('A') { "Q" } else { "A" };
+    let forged = format!("{}{last}", &token[..token.len() - 1]);
+    assert_ne!(review(&forged).await["authenticated"], true);
+    // Whoever comes back under its name is somebody else.
+    assert_eq!(admin.delete(&format!("{accounts}/s")).await.code, 200);
+    made(&admin, accounts, &json!({"metadata": {"name": "s"}})).await;
+    assert_ne!(review(&token).await["authenticated"], true);
 }

@@ -47,7 +47,7 @@ pub(super) fn mutate(view: &Arc<View>, namespace: &str, pod: &mut Value) -> Resu
         }
         let mut told = Vec::new();
         for (list, word) in [("containers", "container"), ("initContainers", "init container")] {
-            let Some(containers) = pod["spec"][list].as_array_mut() else {
+            let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
                 continue;
             };
             for container in containers {
