@@ -1,6 +1,6 @@
 //! flatkube: a Kubernetes API server in one binary, served from a zero-copy storage engine.
 //!
-//! Who may call whom, top to bottom only: [`cli`] → [`controllers`], [`scheduler`] → `events` → [`api`] → [`admission`], [`auth`] → [`patch`], [`resources`] →
+//! Who may call whom, top to bottom only: [`cli`] → [`controllers`], [`scheduler`], [`hollow`] → `events` → [`api`] → [`admission`], [`auth`] → [`patch`], [`resources`] →
 //! [`schema`] → [`cel`] → [`tree`], [`scalars`], [`store`], `re2` → [`flatkube_format`].
 
 pub mod admission;
@@ -10,6 +10,7 @@ pub mod cel;
 pub mod cli;
 pub mod controllers;
 mod events;
+pub mod hollow;
 pub mod patch;
 mod re2;
 pub mod resources;

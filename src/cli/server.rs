@@ -17,6 +17,7 @@ use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
 use crate::controllers::Controllers;
+use crate::hollow::{Hollow, NODES_MAX, Profile};
 use crate::scheduler::Scheduler;
 use crate::store::{self, OpenError, Options};
 
@@ -95,6 +96,14 @@ pub(super) struct Arguments {
     #[command(flatten)]
     plugins: PluginFlags,
 
+    /// Simulate so many nodes, hollow-00001 and on, whose Pods start, run and end without being there
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = hollow_nodes)]
+    hollow_nodes: usize,
+
+    /// What simulated nodes are like and how fast things happen on them, in YAML
+    #[arg(long, value_name = "FILE", requires = "hollow_nodes")]
+    hollow_profile: Option<PathBuf>,
+
     #[command(flatten)]
     kubelets: Kubelets,
 
@@ -161,6 +170,11 @@ fn inflight(text: &str) -> Result<usize, String> {
     }
 }
 
+fn hollow_nodes(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number <= NODES_MAX);
+    number.ok_or_else(|| format!("not a number up to {NODES_MAX}"))
+}
+
 fn bytes(text: &str) -> Result<u64, String> {
     text.parse::<bytesize::ByteSize>().map(|size| size.as_u64())
 }
@@ -217,10 +231,15 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         },
         kubelets: arguments.kubelets.access(),
     };
+    let profile = match &arguments.hollow_profile {
+        None => Profile::default(),
+        Some(path) => Profile::read(path).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?,
+    };
     let server = Server::start(config).await.map_err(explain)?;
     let is_on = arguments.controllers == Switch::On;
     let controllers = is_on.then(|| Controllers::start(&server));
     let scheduler = is_on.then(|| Scheduler::start(&server));
+    let hollow = (arguments.hollow_nodes > 0).then(|| Hollow::start(&server, arguments.hollow_nodes, profile));
     if is_lax {
         tracing::warn!(
             "durability=os: a crash of this machine may lose the newest writes, and history starts anew after it"
@@ -231,7 +250,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     let name = signals.next().await;
     tracing::info!("{name}: stopping");
     tokio::select! {
-        () = stop(server, controllers, scheduler) => tracing::info!("stopped"),
+        () = stop(server, controllers, scheduler, hollow) => tracing::info!("stopped"),
         name = signals.next() => {
             return Err(Failure::new(Exit::Failure, format!("{name} again: ended before everything was finished"))
                 .advise("acknowledged writes are safe; the next start takes a little longer"));
@@ -240,13 +259,21 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     Ok(())
 }
 
-async fn stop(server: Server, controllers: Option<Controllers>, scheduler: Option<Scheduler>) {
+async fn stop(
+    server: Server,
+    controllers: Option<Controllers>,
+    scheduler: Option<Scheduler>,
+    hollow: Option<Hollow>,
+) {
     server.stop().await;
     if let Some(controllers) = controllers {
         controllers.ended().await;
     }
     if let Some(scheduler) = scheduler {
         scheduler.ended().await;
+    }
+    if let Some(hollow) = hollow {
+        hollow.ended().await;
     }
 }
 
