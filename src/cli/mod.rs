@@ -80,7 +80,7 @@ Exit status:
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the Kubernetes API
-    Server(server::Arguments),
+    Server(Box<server::Arguments>),
     /// Create many realistic objects through the API
     Seed(seed::Arguments),
     /// Look into the data directory of a stopped server

@@ -259,12 +259,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     Ok(())
 }
 
-async fn stop(
-    server: Server,
-    controllers: Option<Controllers>,
-    scheduler: Option<Scheduler>,
-    hollow: Option<Hollow>,
-) {
+async fn stop(server: Server, controllers: Option<Controllers>, scheduler: Option<Scheduler>, hollow: Option<Hollow>) {
     server.stop().await;
     if let Some(controllers) = controllers {
         controllers.ended().await;

@@ -74,26 +74,23 @@ impl History<'_> {
         let data = data_of(self.owner);
         let mut collisions = self.owner["status"]["collisionCount"].as_i64().unwrap_or(0);
         let is_current = |revision: &Value| revision["data"] == data;
-        let current = match all.iter().rposition(is_current) {
-            Some(place) => {
-                let highest = all.iter().enumerate().filter(|(other, _)| *other != place);
-                let highest = highest.map(|(_, revision)| number(revision)).max().unwrap_or(0);
-                if number(&all[place]) <= highest {
-                    // The template of a former revision is back.
-                    let mut revision = all.remove(place);
-                    self.renumber(&mut revision, highest + 1).await?;
-                    all.push(revision);
-                    all.len() - 1
-                } else {
-                    place
-                }
-            }
-            None => {
-                let next = all.last().map_or(0, number) + 1;
-                let made = self.make(&data, next, &mut collisions).await?;
-                all.push(made);
+        let current = if let Some(place) = all.iter().rposition(is_current) {
+            let highest = all.iter().enumerate().filter(|(other, _)| *other != place);
+            let highest = highest.map(|(_, revision)| number(revision)).max().unwrap_or(0);
+            if number(&all[place]) <= highest {
+                // The template of a former revision is back.
+                let mut revision = all.remove(place);
+                self.renumber(&mut revision, highest + 1).await?;
+                all.push(revision);
                 all.len() - 1
+            } else {
+                place
             }
+        } else {
+            let next = all.last().map_or(0, number) + 1;
+            let made = self.make(&data, next, &mut collisions).await?;
+            all.push(made);
+            all.len() - 1
         };
         Ok(Revisions {
             all,

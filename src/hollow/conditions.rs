@@ -57,7 +57,11 @@ pub(super) fn settle(pod: &Value, status: &mut Value, has_sandbox: bool, is_init
         kind,
         holds: false,
         reason: over.unwrap_or("ContainersNotReady"),
-        message: if over.is_some() { String::new() } else { unready_text.clone() },
+        message: if over.is_some() {
+            String::new()
+        } else {
+            unready_text.clone()
+        },
     };
     let holds = |kind| Wanted {
         kind,
@@ -75,7 +79,11 @@ pub(super) fn settle(pod: &Value, status: &mut Value, has_sandbox: bool, is_init
         },
         _ => not_ready("Ready"),
     });
-    wanted.push(if is_ready { holds("ContainersReady") } else { not_ready("ContainersReady") });
+    wanted.push(if is_ready {
+        holds("ContainersReady")
+    } else {
+        not_ready("ContainersReady")
+    });
     if condition(pod, "PodScheduled").is_none() {
         wanted.push(holds("PodScheduled"));
     }
@@ -104,7 +112,9 @@ fn failing_gates(pod: &Value, status: &Value) -> Vec<String> {
         let kind = gate["conditionType"].as_str().unwrap_or("");
         let present = status["conditions"].as_array().map_or(&[][..], List::as_slice);
         match present.iter().find(|condition| condition["type"] == kind) {
-            None => failing.push(format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.")),
+            None => failing.push(format!(
+                "corresponding condition of pod readiness gate \"{kind}\" does not exist."
+            )),
             Some(present) if present["status"] != "True" => failing.push(format!(
                 "the status of pod readiness gate \"{kind}\" is not \"True\", but {}",
                 present["status"].as_str().unwrap_or("")
@@ -134,16 +144,15 @@ fn set(status: &mut Value, wanted: &Wanted<'_>, generation: &Value, moment: &Mom
     if !generation.is_null() {
         condition["observedGeneration"] = generation.clone();
     }
-    match place {
-        Some(place) => status["conditions"][place] = condition,
-        None => {
-            if !status["conditions"].is_array() {
-                status["conditions"] = Value::Array(List::default());
-            }
-            if let Some(conditions) = status["conditions"].as_array_mut() {
-                conditions.push(condition);
-            }
-        }
+    if let Some(place) = place {
+        status["conditions"][place] = condition;
+        return;
+    }
+    if !status["conditions"].is_array() {
+        status["conditions"] = Value::Array(List::default());
+    }
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        conditions.push(condition);
     }
 }
 
@@ -158,13 +167,19 @@ pub(super) fn phase(pod: &Value, status: &Value, is_initialized: bool, init_fail
     let statuses = status["containerStatuses"].as_array().map_or(&[][..], List::as_slice);
     let is = |status: &Value, state: &str| !status["state"][state].is_null();
     let has_ended = |status: &Value| is(status, "terminated") || !status["lastState"]["terminated"].is_null();
-    if statuses.iter().any(|status| is(status, "waiting") && !has_ended(status)) {
+    if statuses
+        .iter()
+        .any(|status| is(status, "waiting") && !has_ended(status))
+    {
         return "Pending";
     }
     if statuses.iter().any(|status| !is(status, "terminated")) || !is_over(pod, status) {
         return "Running";
     }
-    if statuses.iter().all(|status| status["state"]["terminated"]["exitCode"] == 0) {
+    if statuses
+        .iter()
+        .all(|status| status["state"]["terminated"]["exitCode"] == 0)
+    {
         "Succeeded"
     } else {
         "Failed"

@@ -86,7 +86,7 @@ impl<'a> Container<'a> {
             let outcome = self.outcome(old, moment);
             match outcome.runs_ms.map(|runs_ms| since_ms + runs_ms) {
                 Some(end_ms) if end_ms <= moment.now_ms => {
-                    self.end(&mut status, outcome.exit_code, None, outcome.message.as_deref(), end_ms);
+                    Self::end(&mut status, outcome.exit_code, None, outcome.message.as_deref(), end_ms);
                     next_ms = Some(moment.now_ms);
                 }
                 end_ms => {
@@ -101,7 +101,7 @@ impl<'a> Container<'a> {
             let is_waiting = old["state"]["terminated"].is_null();
             if is_waiting || self.restarts_after(ended["exitCode"].as_i64().unwrap_or(0)) {
                 let restarts = old["restartCount"].as_i64().unwrap_or(0);
-                let at_ms = self.restart_ms(ended, restarts);
+                let at_ms = Self::restart_ms(ended, restarts);
                 if at_ms <= moment.now_ms {
                     status["lastState"] = json!({"terminated": ended});
                     next_ms = self.start(&mut status, restarts + 1, moment);
@@ -138,13 +138,16 @@ impl<'a> Container<'a> {
         status["ready"] = false.into();
         status["started"] = false.into();
         self.resources(status);
-        let end_ms = self.outcome(status, moment).runs_ms.map(|runs_ms| moment.now_ms + runs_ms);
+        let end_ms = self
+            .outcome(status, moment)
+            .runs_ms
+            .map(|runs_ms| moment.now_ms + runs_ms);
         let probes = self.check_probes(status, moment.now_ms, moment);
         probes.chain(end_ms).min()
     }
 
     /// Ends it with that code.
-    pub(super) fn end(&self, status: &mut Value, exit_code: i64, reason: Option<&str>, message: Option<&str>, at_ms: i64) {
+    pub(super) fn end(status: &mut Value, exit_code: i64, reason: Option<&str>, message: Option<&str>, at_ms: i64) {
         let reason = reason.unwrap_or(if exit_code == 0 { "Completed" } else { "Error" });
         let at = time_text(at_ms.div_euclid(1000));
         let mut ended = json!({"exitCode": exit_code, "reason": reason, "finishedAt": at});
@@ -163,16 +166,16 @@ impl<'a> Container<'a> {
     }
 
     /// When one that ended so is started again, after so many restarts.
-    fn restart_ms(&self, ended: &Value, restarts: i64) -> i64 {
+    fn restart_ms(ended: &Value, restarts: i64) -> i64 {
         let at_ms = milliseconds(&ended["finishedAt"]).unwrap_or(0);
         at_ms
-            + match self.backoff_s(ended, restarts) {
+            + match Self::backoff_s(ended, restarts) {
                 0 => NOTICED_MS,
                 seconds => seconds * 1000,
             }
     }
 
-    fn backoff_s(&self, ended: &Value, restarts: i64) -> i64 {
+    fn backoff_s(ended: &Value, restarts: i64) -> i64 {
         let times = [&ended["startedAt"], &ended["finishedAt"]].map(|time| milliseconds(time).unwrap_or(0));
         if restarts == 0 || times[1] - times[0] >= STEADY_S * 1000 {
             return 0;
@@ -182,7 +185,7 @@ impl<'a> Container<'a> {
     }
 
     fn wait_for_restart(&self, status: &mut Value, ended: &Value, restarts: i64) {
-        let seconds = self.backoff_s(ended, restarts);
+        let seconds = Self::backoff_s(ended, restarts);
         if seconds == 0 {
             return;
         }
@@ -212,25 +215,42 @@ impl<'a> Container<'a> {
         status["state"] = if is_known {
             json!({"waiting": {"reason": "ImagePullBackOff", "message": format!("Back-off pulling image \"{image}\"")}})
         } else {
-            let why = format!("failed to pull and unpack image \"{}\": not found", program::full_image(image));
+            let why = format!(
+                "failed to pull and unpack image \"{}\": not found",
+                program::full_image(image)
+            );
             json!({"waiting": {"reason": "ErrImagePull", "message": why}})
         };
         (!is_known).then_some(moment.now_ms + 1000)
     }
 
     /// Whether it is started and ready by now; gives when that changes.
-    fn check_probes(&self, status: &mut Value, since_ms: i64, moment: &Moment<'_>) -> impl Iterator<Item = i64> + use<> {
+    fn check_probes(
+        &self,
+        status: &mut Value,
+        since_ms: i64,
+        moment: &Moment<'_>,
+    ) -> impl Iterator<Item = i64> + use<> {
         let initial_ms = |probe: &str| {
             let probe = &self.spec[probe];
             probe["initialDelaySeconds"].as_i64().unwrap_or(0).clamp(0, 86_400) * 1000
         };
         let has = |probe: &str| !self.spec[probe].is_null();
-        let started_ms = since_ms + if has("startupProbe") { initial_ms("startupProbe") } else { 0 };
+        let started_ms = since_ms
+            + if has("startupProbe") {
+                initial_ms("startupProbe")
+            } else {
+                0
+            };
         let ready_ms = match program::ready_after_ms(self) {
             program::Ready::Never => None,
             program::Ready::After(delay_ms) => Some(since_ms + delay_ms),
             program::Ready::Usual => {
-                let usual_ms = if self.is_init && !self.is_sidecar() { 0 } else { i64::from(moment.profile.ready_ms) };
+                let usual_ms = if self.is_init && !self.is_sidecar() {
+                    0
+                } else {
+                    i64::from(moment.profile.ready_ms)
+                };
                 Some(started_ms.max(since_ms + initial_ms("readinessProbe")) + usual_ms)
             }
         };
@@ -241,9 +261,12 @@ impl<'a> Container<'a> {
         status["ready"] = (is_ready && (!self.is_init || self.is_sidecar())).into();
         let is_waited_for = !self.is_init || self.is_sidecar();
         let ready_ms = ready_ms.filter(|_| !is_ready && is_waited_for);
-        [(!is_started).then_some(started_ms), ready_ms.map(|at_ms| at_ms.max(started_ms))]
-            .into_iter()
-            .flatten()
+        [
+            (!is_started).then_some(started_ms),
+            ready_ms.map(|at_ms| at_ms.max(started_ms)),
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// What it was given: what its spec asks for, at once when that changes.

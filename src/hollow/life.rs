@@ -45,11 +45,13 @@ fn statuses<'a>(status: &'a Value, list: &str) -> &'a [Value] {
 
 /// Whether nothing of these containers is started again.
 pub(super) fn is_over(pod: &Value, status: &Value) -> bool {
-    containers(pod, "containers").zip(statuses(status, "containerStatuses")).all(|(container, status)| {
-        status["state"]["terminated"]["exitCode"]
-            .as_i64()
-            .is_some_and(|code| !container.restarts_after(code))
-    })
+    containers(pod, "containers")
+        .zip(statuses(status, "containerStatuses"))
+        .all(|(container, status)| {
+            status["state"]["terminated"]["exitCode"]
+                .as_i64()
+                .is_some_and(|code| !container.restarts_after(code))
+        })
 }
 
 fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = Container<'a>> + use<'a> {
@@ -110,8 +112,14 @@ fn begin(pod: &Value, status: &mut Value, moment: &Moment<'_>) {
     status["hostIPs"] = json!([{"ip": moment.host_ip}]);
     let has_init = containers(pod, "initContainers").next().is_some();
     for (list, field) in LISTS {
-        let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
-        let waiting: Vec<Value> = containers(pod, list).map(|container| container.waiting(reason)).collect();
+        let reason = if has_init {
+            "PodInitializing"
+        } else {
+            "ContainerCreating"
+        };
+        let waiting: Vec<Value> = containers(pod, list)
+            .map(|container| container.waiting(reason))
+            .collect();
         if !waiting.is_empty() {
             status[field] = waiting.into();
         }
@@ -154,7 +162,10 @@ fn go_on(pod: &Value, step: &mut Step, moment: &Moment<'_>) {
         let mut advanced = if is_turn || was_running {
             container.advance(&old, is_turn, moment)
         } else {
-            crate::hollow::containers::Advanced { status: old, next_ms: None }
+            crate::hollow::containers::Advanced {
+                status: old,
+                next_ms: None,
+            }
         };
         let new = &mut advanced.status;
         let code = new["state"]["terminated"]["exitCode"].as_i64();
@@ -189,9 +200,15 @@ fn go_on(pod: &Value, step: &mut Step, moment: &Moment<'_>) {
     let phase = conditions::phase(pod, status, is_initialized, init_failed);
     if matches!(phase, "Succeeded" | "Failed") {
         // Sidecars end with the last of the others.
-        for (place, container) in containers(pod, "initContainers").enumerate() {
+        for (place, _) in containers(pod, "initContainers").enumerate() {
             if !statuses(status, "initContainerStatuses")[place]["state"]["running"].is_null() {
-                container.end(&mut status["initContainerStatuses"][place], 0, None, None, moment.now_ms);
+                Container::end(
+                    &mut status["initContainerStatuses"][place],
+                    0,
+                    None,
+                    None,
+                    moment.now_ms,
+                );
             }
         }
         finish(pod, status, phase, moment);
@@ -224,7 +241,11 @@ fn add_ephemeral(pod: &Value, status: &mut Value, moment: &Moment<'_>) {
 /// The Pod was deleted: what runs of it ends, within its grace.
 fn stop(pod: &Value, step: &mut Step, moment: &Moment<'_>) {
     let metadata = &pod["metadata"];
-    let grace_ms = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0).max(0).saturating_mul(1000);
+    let grace_ms = metadata["deletionGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(0)
+        .max(0)
+        .saturating_mul(1000);
     let end_ms = milliseconds(&metadata["deletionTimestamp"]).unwrap_or(0);
     let due_ms = end_ms.saturating_sub(grace_ms) + program::stop_ms(pod, moment.profile).min(grace_ms);
     let is_running = LISTS
@@ -239,7 +260,12 @@ fn stop(pod: &Value, step: &mut Step, moment: &Moment<'_>) {
     let all_well = statuses(&step.status, "containerStatuses")
         .iter()
         .all(|status| status["state"]["terminated"]["exitCode"] == 0);
-    finish(pod, &mut step.status, if all_well { "Succeeded" } else { "Failed" }, moment);
+    finish(
+        pod,
+        &mut step.status,
+        if all_well { "Succeeded" } else { "Failed" },
+        moment,
+    );
     step.may_go = true;
     step.next_ms = None;
 }
@@ -249,13 +275,15 @@ fn end_all(pod: &Value, status: &mut Value, at_ms: i64) {
     const LOST: &str = "The container could not be located when the pod was terminated";
     for (list, field) in LISTS {
         for (place, container) in containers(pod, list).enumerate() {
-            let Some(old) = statuses(status, field).get(place) else { continue };
+            let Some(old) = statuses(status, field).get(place) else {
+                continue;
+            };
             let (is_running, is_waiting) = (!old["state"]["running"].is_null(), !old["state"]["waiting"].is_null());
             let status = &mut status[field][place];
             if is_running {
-                container.end(status, program::stopped_code(&container), None, None, at_ms);
+                Container::end(status, program::stopped_code(&container), None, None, at_ms);
             } else if is_waiting {
-                container.end(status, 137, Some("ContainerStatusUnknown"), Some(LOST), at_ms);
+                Container::end(status, 137, Some("ContainerStatusUnknown"), Some(LOST), at_ms);
             }
         }
     }

@@ -106,7 +106,9 @@ async fn register(cluster: &Cluster, nodes: &ResourceRef, at: usize) -> Result<(
     // It is ready from the beginning.
     let edit = |old: &Value| {
         let mut new = old.clone();
-        new["spec"]["taints"].as_array_mut()?.retain(|taint| taint["key"] != NOT_READY);
+        new["spec"]["taints"]
+            .as_array_mut()?
+            .retain(|taint| taint["key"] != NOT_READY);
         Some(new)
     };
     node.client.change(nodes, None, &node.name, edit).await
@@ -114,13 +116,26 @@ async fn register(cluster: &Cluster, nodes: &ResourceRef, at: usize) -> Result<(
 
 fn conditions() -> Value {
     let now = time_text(now_ms().div_euclid(1000));
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
-        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now})
-    };
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now, "lastTransitionTime": now});
     vec![
-        condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-        condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-        condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        condition(
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        condition(
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        condition(
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
         condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
     ]
     .into()
@@ -154,7 +169,14 @@ fn object(cluster: &Cluster, at: usize) -> Value {
         })
     };
     let id = digest(&["node", &node.name]);
-    let uuid = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..32]);
+    let uuid = format!(
+        "{}-{}-{}-{}-{}",
+        &id[..8],
+        &id[8..12],
+        &id[12..16],
+        &id[16..20],
+        &id[20..32]
+    );
     json!({
         "metadata": {
             "name": node.name,
@@ -200,7 +222,9 @@ async fn report(node: &Node, nodes: &ResourceRef) -> Result<(), Status> {
         }
         let others = old["status"]["conditions"].as_array().into_iter().flatten();
         for other in others {
-            let is_own = wanted.as_array().is_some_and(|own| own.iter().any(|own| own["type"] == other["type"]));
+            let is_own = wanted
+                .as_array()
+                .is_some_and(|own| own.iter().any(|own| own["type"] == other["type"]));
             if !is_own {
                 wanted.as_array_mut()?.push(other.clone());
             }
@@ -219,7 +243,10 @@ async fn renew(node: &Node, leases: &ResourceRef) -> Result<(), Status> {
         new["spec"]["renewTime"] = now.as_str().into();
         Some(new)
     };
-    let changed = node.client.change(leases, None, &format!("{LEASES}/{}", node.name), edit).await;
+    let changed = node
+        .client
+        .change(leases, None, &format!("{LEASES}/{}", node.name), edit)
+        .await;
     match changed {
         Err(error) if error.code == 404 => make_lease(&node.client, &node.name, leases, &now).await,
         changed => changed,

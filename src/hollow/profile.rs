@@ -152,7 +152,10 @@ mod tests {
         let text = "readyMs: 5\nzones: [z]\ninstanceTypes: [{name: big, cpu: 64}]\n";
         let profile = read(text).unwrap();
         assert_eq!((profile.ready_ms, profile.stop_ms), (5, Profile::default().stop_ms));
-        assert_eq!((profile.instance_types[0].cpu, profile.instance_types[0].pods), (64, 110));
+        assert_eq!(
+            (profile.instance_types[0].cpu, profile.instance_types[0].pods),
+            (64, 110)
+        );
         assert_eq!(read("{}").unwrap(), Profile::default());
         for wrong in [
             "readyMs: soon",

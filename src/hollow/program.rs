@@ -84,7 +84,16 @@ pub(super) fn outcome(container: &Container<'_>, restarts: i64, host: &str) -> O
 }
 
 /// Images that are nothing but tools: without a command they end.
-const TOOLS: [&str; 8] = ["busybox", "alpine", "hello-world", "bash", "debian", "ubuntu", "perl", "python"];
+const TOOLS: [&str; 8] = [
+    "busybox",
+    "alpine",
+    "hello-world",
+    "bash",
+    "debian",
+    "ubuntu",
+    "perl",
+    "python",
+];
 
 fn of_command(container: &Container<'_>, restarts: i64, host: &str) -> Outcome {
     let spec = container.spec;
@@ -112,7 +121,9 @@ fn of_command(container: &Container<'_>, restarts: i64, host: &str) -> Outcome {
     }
     let ended = run.command(&line);
     let restarts_always = container.restarts_after(0);
-    let log = spec["terminationMessagePath"].as_str().unwrap_or("/dev/termination-log");
+    let log = spec["terminationMessagePath"]
+        .as_str()
+        .unwrap_or("/dev/termination-log");
     let message = ended.written.iter().rev().find(|(path, _)| path == log);
     match ended.end {
         shell::End::Code(code) => Outcome {
@@ -124,24 +135,6 @@ fn of_command(container: &Container<'_>, restarts: i64, host: &str) -> Outcome {
         shell::End::Unknown if restarts_always => Outcome::RUNS_ON,
         shell::End::Unknown => Outcome::ends(ended.slept_ms + UNKNOWN_MS, 0),
     }
-}
-
-/// What a container prints, as far as its command says.
-pub(super) fn output(container: &Container<'_>, host: &str) -> String {
-    let spec = container.spec;
-    let list = |field: &str| spec[field].as_array().map_or(&[][..], List::as_slice);
-    let line: Vec<&str> = list("command").iter().chain(list("args")).filter_map(Value::as_str).collect();
-    if line.is_empty() {
-        return String::new();
-    }
-    let run = shell::Run {
-        environment: &|name| variable(container, name),
-        disk: shell::Disk {
-            of: &|path| volume(container, path, host),
-            run: String::new(),
-        },
-    };
-    run.command(&line).printed
 }
 
 /// A variable of the container's environment, as far as the Pod says it.
@@ -174,9 +167,13 @@ fn variable(container: &Container<'_>, name: &str) -> Option<String> {
 fn volume(container: &Container<'_>, path: &str, host: &str) -> String {
     let pod = container.pod;
     let uid = pod["metadata"]["uid"].as_str().unwrap_or("");
-    let mounts = container.spec["volumeMounts"].as_array().map_or(&[][..], List::as_slice);
+    let mounts = container.spec["volumeMounts"]
+        .as_array()
+        .map_or(&[][..], List::as_slice);
     for mount in mounts {
-        let Some(rest) = path.strip_prefix(mount["mountPath"].as_str().unwrap_or("/")) else { continue };
+        let Some(rest) = path.strip_prefix(mount["mountPath"].as_str().unwrap_or("/")) else {
+            continue;
+        };
         let volumes = pod["spec"]["volumes"].as_array().map_or(&[][..], List::as_slice);
         let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]);
         return match volume.and_then(|volume| volume["hostPath"]["path"].as_str()) {
@@ -251,7 +248,11 @@ pub(super) fn full_image(image: &str) -> String {
         (false, _) => format!("docker.io/{image}"),
     };
     let last = name.rsplit('/').next().unwrap_or("");
-    if last.contains([':', '@']) { name } else { format!("{name}:latest") }
+    if last.contains([':', '@']) {
+        name
+    } else {
+        format!("{name}:latest")
+    }
 }
 
 /// What a runtime calls the image with this full name.
@@ -266,10 +267,13 @@ pub(super) fn image_id(full: &str) -> String {
 /// Sixty-four digits that follow from these texts.
 pub(super) fn digest(texts: &[&str]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, texts.join("\n").as_bytes());
-    digest.as_ref().iter().fold(String::with_capacity(64), |mut text, byte| {
-        for digit in [byte >> 4, byte & 15] {
-            text.extend(char::from_digit(digit.into(), 16));
-        }
-        text
-    })
+    digest
+        .as_ref()
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            for digit in [byte >> 4, byte & 15] {
+                text.extend(char::from_digit(digit.into(), 16));
+            }
+            text
+        })
 }

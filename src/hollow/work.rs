@@ -80,7 +80,10 @@ impl Cluster {
         let number: usize = {
             let sidecar = pod.sidecar().ok()?;
             let name = sidecar.field("spec.nodeName")?;
-            name.strip_prefix("hollow-").filter(|digits| digits.len() == 5)?.parse().ok()?
+            name.strip_prefix("hollow-")
+                .filter(|digits| digits.len() == 5)?
+                .parse()
+                .ok()?
         };
         self.nodes.get(number.checked_sub(1)?)
     }
@@ -143,7 +146,9 @@ impl Cluster {
             return Ok(None);
         };
         let Some(object) = stored(client)? else { return Ok(None) };
-        let Some(node) = self.node_of(&object) else { return Ok(None) };
+        let Some(node) = self.node_of(&object) else {
+            return Ok(None);
+        };
         let pod = node.client.read(&self.pods, &object)?;
         let mut moment = Moment {
             now_ms,
@@ -183,7 +188,9 @@ impl Cluster {
             changed?;
         }
         let grace_s = pod["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-        let holds = pod["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        let holds = pod["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
         if step.may_go && (grace_s > 0 || !holds) {
             let delete = Delete {
                 uid: pod["metadata"]["uid"].as_str().map(str::to_owned),

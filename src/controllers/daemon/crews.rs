@@ -114,9 +114,9 @@ impl DaemonSets {
         failed.retain(|_, (since, _)| now.duration_since(*since) < 2 * BACKOFF_MAX);
         match failed.get_mut(&(uid.clone(), node.to_owned())) {
             Some((since, wait)) => {
-                let passed = now.duration_since(*since);
-                if passed < *wait {
-                    return Some(*wait - passed);
+                let left = wait.saturating_sub(now.duration_since(*since));
+                if !left.is_zero() {
+                    return Some(left);
                 }
                 (*since, *wait) = (now, (*wait * 2).min(BACKOFF_MAX));
             }

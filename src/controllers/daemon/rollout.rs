@@ -111,6 +111,7 @@ mod tests {
         look
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
     fn set(update: Value) -> Value {
         json!({"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": update}}})
     }

@@ -4,7 +4,13 @@
 pub(super) fn value(text: &str) -> Option<i64> {
     let spaced: String = text
         .chars()
-        .flat_map(|letter| if "()+-*/%<>=!&|".contains(letter) { vec![' ', letter, ' '] } else { vec![letter] })
+        .flat_map(|letter| {
+            if "()+-*/%<>=!&|".contains(letter) {
+                vec![' ', letter, ' ']
+            } else {
+                vec![letter]
+            }
+        })
         .collect();
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
     let mut at = 0;
@@ -17,7 +23,11 @@ fn sum(tokens: &[&str], at: &mut usize, depth: usize) -> Option<i64> {
     while let Some(sign @ ("+" | "-")) = tokens.get(*at).copied() {
         *at += 1;
         let right = product(tokens, at, depth)?;
-        left = if sign == "+" { left.checked_add(right)? } else { left.checked_sub(right)? };
+        left = if sign == "+" {
+            left.checked_add(right)?
+        } else {
+            left.checked_sub(right)?
+        };
     }
     Some(left)
 }

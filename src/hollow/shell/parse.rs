@@ -56,15 +56,14 @@ pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     while let Some(&letter) = letters.get(at) {
         let next = letters.get(at + 1).copied();
         let (sign, length) = match (letter, next) {
-            ('\n', _) | (';', _) => (";", if next == Some(';') && letter == ';' { 2 } else { 1 }),
+            ('\n' | ';', _) => (";", if next == Some(';') && letter == ';' { 2 } else { 1 }),
             ('&', Some('&')) => ("&&", 2),
             ('|', Some('|')) => ("||", 2),
             ('|', _) => ("|", 1),
-            ('&', Some('>')) => (">", 2),
-            ('&', _) => ("&", 1),
             ('(', _) => ("(", 1),
             (')', _) => (")", 1),
-            ('>', Some('>')) => (">", 2),
+            ('>' | '&', Some('>')) => (">", 2),
+            ('&', _) => ("&", 1),
             ('>', _) => (">", 1),
             ('<', _) => ("<", 1),
             (' ' | '\t' | '\r', _) => {
@@ -185,7 +184,10 @@ fn substitution(letters: &[char], at: &mut usize) -> Option<Part> {
             Some(Part::Variable(rest[1..end].iter().collect()))
         }
         [first, ..] if first.is_alphabetic() || *first == '_' => {
-            let length = rest.iter().take_while(|letter| letter.is_alphanumeric() || **letter == '_').count();
+            let length = rest
+                .iter()
+                .take_while(|letter| letter.is_alphanumeric() || **letter == '_')
+                .count();
             *at += length + 1;
             Some(Part::Variable(rest[..length].iter().collect()))
         }
@@ -255,7 +257,11 @@ impl Parser {
                 break;
             }
             let node = self.chain()?;
-            block.push(if self.takes("&") { Node::Background(node.into()) } else { node });
+            block.push(if self.takes("&") {
+                Node::Background(node.into())
+            } else {
+                node
+            });
         }
         self.depth -= 1;
         Some(block)
@@ -270,7 +276,11 @@ impl Parser {
             }
             while self.takes(";") {}
             let next = self.pipe()?;
-            node = if is_and { Node::And(node.into(), next.into()) } else { Node::Or(node.into(), next.into()) };
+            node = if is_and {
+                Node::And(node.into(), next.into())
+            } else {
+                Node::Or(node.into(), next.into())
+            };
         }
     }
 
@@ -286,7 +296,11 @@ impl Parser {
         while self.takes("|") {
             nodes.push(self.command()?);
         }
-        if nodes.len() == 1 { nodes.pop() } else { Some(Node::Pipe(nodes)) }
+        if nodes.len() == 1 {
+            nodes.pop()
+        } else {
+            Some(Node::Pipe(nodes))
+        }
     }
 
     fn command(&mut self) -> Option<Node> {
@@ -353,7 +367,11 @@ impl Parser {
             if self.takes_word("elif") {
                 continue;
             }
-            let otherwise = if self.takes_word("else") { self.block(&["fi"])? } else { Vec::new() };
+            let otherwise = if self.takes_word("else") {
+                self.block(&["fi"])?
+            } else {
+                Vec::new()
+            };
             return self.takes_word("fi").then_some(Node::If(branches, otherwise));
         }
     }
@@ -366,7 +384,9 @@ impl Parser {
                 Some(Token::Sign(sign @ (">" | "<"))) => {
                     let is_output = *sign == ">";
                     self.at += 1;
-                    let Some(Token::Word(file)) = self.tokens.get(self.at) else { return None };
+                    let Some(Token::Word(file)) = self.tokens.get(self.at) else {
+                        return None;
+                    };
                     if is_output {
                         to.push(file.clone());
                     }

@@ -255,7 +255,11 @@ impl State<'_> {
 
     fn variable(&self, name: &str) -> String {
         let (name, otherwise) = name.split_once(":-").unwrap_or((name, ""));
-        let known = self.variables.get(name).cloned().or_else(|| (self.run.environment)(name));
+        let known = self
+            .variables
+            .get(name)
+            .cloned()
+            .or_else(|| (self.run.environment)(name));
         known.unwrap_or_else(|| match name {
             // Some number of two bytes less one bit, the same whenever this run is looked at.
             "RANDOM" => (crc32fast::hash(self.run.disk.run.as_bytes()) & 0x7fff).to_string(),
@@ -318,7 +322,9 @@ impl State<'_> {
         };
         if let Some((name, value)) = command.split_once('=')
             && !name.is_empty()
-            && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+            && name
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
         {
             self.variables.insert(name.to_owned(), value.to_owned());
             return self.simple(arguments);
@@ -328,7 +334,11 @@ impl State<'_> {
         match name {
             "sh" | "bash" | "ash" | "dash" => {
                 let is_script = |option: &String| option.starts_with('-') && option.ends_with('c');
-                match arguments.iter().position(is_script).and_then(|at| arguments.get(at + 1)) {
+                match arguments
+                    .iter()
+                    .position(is_script)
+                    .and_then(|at| arguments.get(at + 1))
+                {
                     Some(script) => match self.script(script) {
                         Err(Stop::Exit(code)) if self.depth > 0 => Ok(code),
                         code => code,
@@ -341,16 +351,20 @@ impl State<'_> {
             "exec" | "eval" | "time" | "nohup" | "command" | "env" | "tini" | "dumb-init" if !arguments.is_empty() => {
                 self.simple(arguments)
             }
-            "timeout" => Err(Stop::Unknown),
-            "true" | ":" | "set" | "trap" | "export" | "shift" | "wait" | "cd" | "mkdir" | "rm" | "cp" | "mv" | "chmod"
-            | "chown" | "ls" | "date" | "hostname" | "whoami" | "id" | "sync" | "umask" | "ln" | "uname" | "ps" | "nslookup"
-            | "wget" | "curl" | "nc" | "ping" | "dd" | "cat" | "sed" | "grep" | "awk" | "head" | "wc" | "sort" | "cut"
-            | "tr" | "seq" | "mount" | "df" | "kill" | "pkill" | "killall" => Ok(0),
-            "tail" if arguments.iter().any(|option| option.starts_with("-f") || option == "-F") => Err(Stop::Forever),
-            "tail" => Ok(0),
+            "tail"
+                if arguments
+                    .iter()
+                    .any(|option| option.starts_with("-f") || option == "-F") =>
+            {
+                Err(Stop::Forever)
+            }
+            "true" | ":" | "set" | "trap" | "export" | "shift" | "wait" | "cd" | "mkdir" | "rm" | "cp" | "mv"
+            | "chmod" | "chown" | "ls" | "date" | "hostname" | "whoami" | "id" | "sync" | "umask" | "ln" | "uname"
+            | "ps" | "nslookup" | "wget" | "curl" | "nc" | "ping" | "dd" | "cat" | "sed" | "grep" | "awk" | "head"
+            | "wc" | "sort" | "cut" | "tr" | "seq" | "mount" | "df" | "kill" | "pkill" | "killall" | "tail"
+            | "continue" => Ok(0),
             "false" => Ok(1),
             "break" => Err(Stop::Break),
-            "continue" => Ok(0),
             "exit" | "return" => Err(Stop::Exit(first.parse::<i64>().map_or(0, |code| code & 255))),
             "echo" | "printf" => {
                 let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -381,7 +395,11 @@ impl State<'_> {
                 Ok(i64::from(value == 0))
             }
             "[" | "[[" | "test" => {
-                let words: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| !matches!(*word, "]" | "]]")).collect();
+                let words: Vec<&str> = arguments
+                    .iter()
+                    .map(String::as_str)
+                    .filter(|word| !matches!(*word, "]" | "]]"))
+                    .collect();
                 self.test(&words).map(|holds| i64::from(!holds)).ok_or(Stop::Unknown)
             }
             _ => Err(Stop::Unknown),
@@ -396,14 +414,12 @@ impl State<'_> {
             return Some(self.test(&words[..at])? && self.test(&words[at + 1..])?);
         }
         match words {
-            [] => Some(false),
+            [] | ["-n"] => Some(false),
             ["!", rest @ ..] => self.test(rest).map(|holds| !holds),
             ["-r" | "-f" | "-e" | "-d" | "-s" | "-w" | "-x", path] => Some(self.has(path)),
             ["-z", text] => Some(text.is_empty()),
             ["-z"] => Some(true),
-            ["-n", text] => Some(!text.is_empty()),
-            ["-n"] => Some(false),
-            [text] => Some(!text.is_empty()),
+            ["-n", text] | [text] => Some(!text.is_empty()),
             [one, "=" | "==", other] => Some(one == other),
             [one, "!=", other] => Some(one != other),
             [one, sign, other] => {
@@ -427,12 +443,15 @@ impl State<'_> {
 fn sleep_ms(text: &str) -> Option<i64> {
     let (number, unit_s) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
         None => (text, 1.0),
-        Some(number) => (number, match text.chars().last() {
-            Some('m') => 60.0,
-            Some('h') => 3600.0,
-            Some('d') => 86_400.0,
-            _ => 1.0,
-        }),
+        Some(number) => (
+            number,
+            match text.chars().last() {
+                Some('m') => 60.0,
+                Some('h') => 3600.0,
+                Some('d') => 86_400.0,
+                _ => 1.0,
+            },
+        ),
     };
     let seconds: f64 = number.parse().ok()?;
     (seconds.is_finite() && seconds >= 0.0).then(|| (seconds * unit_s * 1000.0).min(1e15) as i64)
@@ -473,8 +492,14 @@ mod tests {
         assert_eq!(script("exit $(( $RANDOM / 32768 ))"), (Code(0), 0));
         assert_eq!(script("while true; do sleep 1; done").0, Forever);
         assert_eq!(script("for i in 1 2 3; do echo $i; sleep 1; done"), (Code(0), 3000));
-        assert_eq!(script("if [ $(expr ${JOB_COMPLETION_INDEX} % 2) -ne 0 ]; then\n exit 1\nelse\n exit 0\nfi\n"), (Code(1), 0));
-        assert_eq!(script("if [[ -r /x ]]\nthen\nexit 0\nelif [[ $JOB_COMPLETION_INDEX -eq 3 ]]\nthen\nexit 9\nfi"), (Code(9), 0));
+        assert_eq!(
+            script("if [ $(expr ${JOB_COMPLETION_INDEX} % 2) -ne 0 ]; then\n exit 1\nelse\n exit 0\nfi\n"),
+            (Code(1), 0)
+        );
+        assert_eq!(
+            script("if [[ -r /x ]]\nthen\nexit 0\nelif [[ $JOB_COMPLETION_INDEX -eq 3 ]]\nthen\nexit 9\nfi"),
+            (Code(9), 0)
+        );
         assert_eq!(script("exec sleep 3 > /dev/null 2>&1"), (Code(0), 3000));
         assert_eq!(script("case x in x) ;; esac").0, Unknown);
         assert_eq!(script("X=5; test \"$X\" = 5 && exit 6"), (Code(6), 0));
@@ -491,7 +516,12 @@ mod tests {
                     run: name.into(),
                 },
             };
-            run.command(&["sh", "-c", "if [[ -r /data/foo ]]; then exit 0; else touch /data/foo; exit 1; fi"]).end
+            run.command(&[
+                "sh",
+                "-c",
+                "if [[ -r /data/foo ]]; then exit 0; else touch /data/foo; exit 1; fi",
+            ])
+            .end
         };
         assert_eq!((run("1"), run("1")), (End::Code(1), End::Code(1)));
         assert_eq!((run("2"), run("2")), (End::Code(0), End::Code(0)));
@@ -508,7 +538,10 @@ mod tests {
         };
         let ended = run.command(&["sh", "-c", "echo hello; echo DONE > /dev/termination-log"]);
         assert_eq!(ended.printed, "hello\n");
-        assert_eq!(ended.written, [("/dev/termination-log".to_owned(), "DONE\n".to_owned())]);
+        assert_eq!(
+            ended.written,
+            [("/dev/termination-log".to_owned(), "DONE\n".to_owned())]
+        );
     }
 
     #[test]
@@ -516,7 +549,9 @@ mod tests {
         assert_eq!(script(&"(".repeat(5000)).0, End::Unknown);
         assert_eq!(script(&"if true; then ".repeat(200)).0, End::Unknown);
         assert_eq!(script(&format!("{}1", "$(".repeat(300))).0, End::Unknown);
-        let nested = (0..40).fold("exit 1".to_owned(), |inner, _| format!("sh -c '{}'", inner.replace('\'', "")));
+        let nested = (0..40).fold("exit 1".to_owned(), |inner, _| {
+            format!("sh -c '{}'", inner.replace('\'', ""))
+        });
         script(&nested);
         script("a=x; while true; do a=$a$a$a$a; done");
     }
