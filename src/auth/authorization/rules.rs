@@ -167,7 +167,7 @@ enum Over<'a> {
 
 /// Which of `wanted` the holder of `held` does not have, a line for each kind of object, in order; empty when everything is held.
 ///
-/// Costs the product of both; bounded by [`RIGHTS_MAX`] rights, beyond which the rest is taken as not held.
+/// Costs the product of both; bounded by `RIGHTS_MAX` rights, beyond which the rest is taken as not held.
 pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
     let mut lacking: BTreeMap<Over<'_>, Vec<Box<str>>> = BTreeMap::new();
     let mut lines = BTreeSet::new();
