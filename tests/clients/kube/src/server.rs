@@ -26,7 +26,16 @@ impl Server {
             PathBuf::from,
         );
         let mut child = Command::new(&binary)
-            .args(["server", "--ephemeral", "--bind", "127.0.0.1:0", "--controllers", "off", "--disable-admission-plugins", "ServiceAccount"])
+            .args([
+                "server",
+                "--ephemeral",
+                "--bind",
+                "127.0.0.1:0",
+                "--controllers",
+                "off",
+                "--disable-admission-plugins",
+                "ServiceAccount",
+            ])
             .env_remove("KUBECONFIG")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
