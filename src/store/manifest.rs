@@ -124,6 +124,7 @@ pub(super) const NUMBER_MAX: u64 = 1 << 62;
 /// What no store writes into a manifest, whatever its checksums say.
 fn contradiction(manifest: &Manifest) -> Option<&'static str> {
     let Manifest {
+        generation,
         revision,
         next_file,
         segments,
@@ -131,7 +132,7 @@ fn contradiction(manifest: &Manifest) -> Option<&'static str> {
         ..
     } = manifest;
     let last_segment = segments.last().map_or(0, |segment| segment.number);
-    if [*revision, *next_file, last_segment]
+    if [*generation, *revision, *next_file, last_segment]
         .iter()
         .any(|number| *number > NUMBER_MAX)
     {
@@ -200,7 +201,8 @@ mod tests {
             ..Manifest::default()
         };
         assert_eq!(contradiction(&sound), None);
-        let changes: [fn(&mut Manifest); 8] = [
+        let changes: [fn(&mut Manifest); 9] = [
+            |manifest| manifest.generation = u64::MAX,
             |manifest| manifest.revision = NUMBER_MAX + 1,
             |manifest| manifest.next_file = u64::MAX,
             |manifest| manifest.segments[0].number = u64::MAX,
