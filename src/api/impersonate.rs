@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Api;
 use super::authorize::demand;
@@ -92,23 +92,18 @@ pub(super) fn caller(api: &Api, caller: Arc<User>, headers: &mut HeaderMap) -> R
 
 /// Takes the headers out.
 fn take(headers: &mut HeaderMap) -> User {
-    let text = |name: &str| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or("")
-            .to_owned()
-    };
+    // Whatever bytes a name has, it is asked for: what was dropped would let the caller act as itself.
+    let shown = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let text = |name: &str| headers.get(name).map(shown).unwrap_or_default();
     let mut asked = User {
         name: text(USER),
         uid: text(UID),
         ..User::default()
     };
-    let groups = headers.get_all(GROUP).iter().filter_map(|value| value.to_str().ok());
-    asked.groups = groups.map(str::to_owned).collect();
+    asked.groups = headers.get_all(GROUP).iter().map(shown).collect();
     for (name, value) in headers.iter() {
-        if let (Some(key), Ok(value)) = (name.as_str().strip_prefix(EXTRA), value.to_str()) {
-            asked.extra.entry(extra_key(key)).or_default().push(value.to_owned());
+        if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            asked.extra.entry(extra_key(key)).or_default().push(shown(value));
         }
     }
     let names: Vec<HeaderName> = headers
@@ -171,6 +166,15 @@ mod tests {
             shown(&asked),
             r#"&user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g1", "g2"}, Extra:map[string][]string{"example.com/scopes":[]string{"read"}}}"#
         );
+    }
+
+    #[test]
+    fn a_name_beyond_ascii_is_not_passed_over() {
+        let mut headers = HeaderMap::new();
+        headers.append(USER, HeaderValue::from_bytes("josé".as_bytes()).unwrap());
+        assert_eq!(take(&mut headers).name, "josé");
+        headers.append(USER, HeaderValue::from_bytes(b"\xff").unwrap());
+        assert_ne!(take(&mut headers).name, "");
     }
 
     #[test]
