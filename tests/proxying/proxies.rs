@@ -92,6 +92,7 @@ async fn a_pod_is_proxied_with_every_method_path_and_body_and_no_secret_goes_the
             ("x-mine", "1"),
             ("x-remote-user", "root"),
             ("impersonate-user", "root"),
+            ("impersonate-group", "system:masters"),
             ("te", "trailers"),
         ];
         let path = format!("{base}/a%20b/../c//d/?q=%26&x");
