@@ -8,7 +8,7 @@ pub(super) type Digest = [u8; 32];
 
 /// Values by the digest of the token that they are of. Two generations: when the young one is full it becomes the old one, and
 /// who is asked for in the old one is young again; so what is used stays. Holds 2 × 2,048 values at most; of the size that
-/// service accounts have (700 bytes each, measured as the sum of their texts) that is 3 MiB, however many objects there are.
+/// service accounts have (700 bytes each, reckoned as the sum of their texts) that is 3 MiB, however many objects there are.
 #[derive(Debug)]
 pub(super) struct Verified<T> {
     generations: Mutex<[HashMap<Digest, Arc<T>>; 2]>,
