@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 use super::Api;
 use super::path::{Route, Target};
 use super::query::Query;
+use super::request::RequestInfo;
 use super::status::{Details, Status};
 use crate::auth::User;
 use crate::auth::authorization::{Asked, Attributes, What, is_master};
@@ -53,6 +54,36 @@ pub(super) fn check(api: &Api, user: &User, head: &Parts, route: &Route) -> Resu
         }
     };
     demand(api, &Attributes { user, verb, what })
+}
+
+/// Lets a change of what is not there yet pass as the creation that it is, by who may create it: the verb of the request was asked
+/// for already, and says nothing of that.
+///
+/// # Errors
+/// 403 in upstream's words.
+pub(super) fn may_create(api: &Api, info: &RequestInfo) -> Result<(), Status> {
+    let resource = &info.resource;
+    let name = info.name.as_deref().unwrap_or("");
+    let is_namespace = resource.plural == "namespaces" && resource.group.is_empty();
+    let asked = Asked {
+        group: &resource.group,
+        resource: &resource.plural,
+        namespace: if is_namespace {
+            name
+        } else {
+            info.namespace.as_deref().unwrap_or("")
+        },
+        name,
+        ..Asked::default()
+    };
+    demand(
+        api,
+        &Attributes {
+            user: &info.user,
+            verb: "create",
+            what: What::Resource(asked),
+        },
+    )
 }
 
 /// Lets something be done that may be done.

@@ -107,7 +107,7 @@ impl Authenticator {
         headers: &HeaderMap,
     ) -> Result<Arc<User>, Unauthenticated> {
         if let Some(presented) = certificate {
-            if let Some(proxy) = self.front_proxy.as_ref().filter(|_| presented.is_proxy())
+            if let Some(proxy) = self.front_proxy.as_ref().filter(|_| presented.vouches(now_s()))
                 && let Some(user) = proxy.user(headers)
             {
                 return Ok(Arc::new(user));

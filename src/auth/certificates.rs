@@ -54,6 +54,11 @@ impl Presented {
     pub(super) fn is_proxy(&self) -> bool {
         self.is_proxy
     }
+
+    /// Whether what it says is to be believed still.
+    pub(super) fn vouches(&self, now_s: i64) -> bool {
+        self.is_proxy && now_s <= self.ends_s
+    }
 }
 
 impl ClientCertificates {

@@ -1,7 +1,7 @@
 //! An authenticating proxy in front of the server: it shows a certificate of an authority of its own and says in headers who
 //! asks.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use percent_encoding::percent_decode_str;
 
 use super::User;
@@ -31,28 +31,32 @@ impl FrontProxy {
 
     /// Whom the proxy names; `None` when it names nobody.
     pub(super) fn user(&self, headers: &HeaderMap) -> Option<User> {
+        // Whatever bytes a name has, it is the one that is meant: what was dropped would make somebody else of its bearer.
+        let shown = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let first = |names: &[String]| {
-            let values = names.iter().filter_map(|name| headers.get(name)?.to_str().ok());
-            values.map(str::to_owned).find(|value| !value.is_empty())
+            let values = names.iter().filter_map(|name| headers.get(name)).map(shown);
+            values.into_iter().find(|value| !value.is_empty())
         };
-        let name = first(&self.username_headers)?;
-        let mut groups = Vec::new();
+        let mut user = User {
+            name: first(&self.username_headers)?,
+            uid: first(&self.uid_headers).unwrap_or_default(),
+            ..User::default()
+        };
         for header in &self.group_headers {
-            let values = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
-            groups.extend(values.filter(|group| !group.is_empty()).map(str::to_owned));
+            let values = headers.get_all(header).iter().map(shown);
+            user.groups.extend(values.filter(|group| !group.is_empty()));
         }
-        let mut user = User::authenticated(name, first(&self.uid_headers).unwrap_or_default(), groups);
         for (header, value) in headers {
             let header = header.as_str();
             let key = self
                 .extra_prefixes
                 .iter()
                 .find_map(|prefix| header.strip_prefix(prefix.as_str()));
-            if let (Some(key), Ok(value)) = (key, value.to_str()) {
-                user.extra.entry(extra_key(key)).or_default().push(value.to_owned());
+            if let Some(key) = key {
+                user.extra.entry(extra_key(key)).or_default().push(shown(value));
             }
         }
-        Some(user)
+        Some(user.known_or_not())
     }
 }
 
@@ -94,5 +98,12 @@ mod tests {
         let user = proxy.user(&headers).unwrap();
         assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
         assert_eq!(user.extra["example.com/scopes"], ["read"]);
+
+        let mut headers = HeaderMap::new();
+        headers.append("x-remote-user", HeaderValue::from_bytes("josé".as_bytes()).unwrap());
+        assert_eq!(proxy.user(&headers).unwrap().name, "josé");
+        headers.insert("x-remote-user", HeaderValue::from_static("system:anonymous"));
+        headers.append("x-remote-group", HeaderValue::from_static("system:unauthenticated"));
+        assert_eq!(proxy.user(&headers).unwrap().groups, ["system:unauthenticated"]);
     }
 }

@@ -75,12 +75,18 @@ impl User {
         {
             self.groups = Self::service_account_groups(namespace);
         }
-        let (own, instead) = if self.name == ANONYMOUS {
-            (UNAUTHENTICATED, UNAUTHENTICATED)
+        self.known_or_not()
+    }
+
+    /// This user in the group of all that are known, or in that of those who are not: never in both by our doing.
+    #[must_use]
+    pub fn known_or_not(mut self) -> Self {
+        let own = if self.name == ANONYMOUS {
+            UNAUTHENTICATED
         } else {
-            (AUTHENTICATED, UNAUTHENTICATED)
+            AUTHENTICATED
         };
-        if !self.groups.iter().any(|group| group == own || group == instead) {
+        if !self.groups.iter().any(|group| group == own || group == UNAUTHENTICATED) {
             self.groups.push(own.to_owned());
         }
         self

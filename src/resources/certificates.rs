@@ -189,8 +189,12 @@ pub fn requested_groups(request: &Value) -> Vec<String> {
         return Vec::new();
     };
     let subject = &parsed.certification_request_info.subject;
-    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok());
-    groups.map(str::to_owned).collect()
+    let groups = subject.iter_organization().map(|group| match group.as_str() {
+        Ok(text) => text.to_owned(),
+        // Texts of letters of two or four bytes, and of a byte: signers read them, so they are read here.
+        Err(_) => String::from_utf8_lossy(group.as_slice()).replace('\0', ""),
+    });
+    groups.collect()
 }
 
 /// Longest names of a signer: `domain/path`, in bytes.

@@ -139,3 +139,45 @@ async fn what_is_taken_away_is_gone_with_the_next_request() {
     );
     assert_eq!(mallory.get(path).await.code, 403);
 }
+
+#[tokio::test]
+async fn whoever_may_change_may_not_create_by_it() {
+    let started = Started::new().await;
+    let rules =
+        json!([{"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": ["get", "update", "patch"]}]);
+    started.give("changer", rules).await;
+    let mallory = started.mallory();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let apply = async |path: &str| {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}});
+        let kind = "application/apply-patch+yaml";
+        mallory.send("PATCH", path, kind, body.to_string().into()).await
+    };
+    let why = "cannot create resource \"configmaps\"";
+    refused(&apply(&format!("{maps}/m?fieldManager=m")).await, why);
+    refused(&apply(&format!("{maps}/m?fieldManager=m&dryRun=All")).await, why);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    let put = mallory.put("/api/v1/namespaces/default/services/s", &service).await;
+    refused(&put, "cannot create resource \"services\"");
+    // What is there may be changed.
+    let made = started.admin().post(maps, &json!({"metadata": {"name": "m"}})).await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    assert_eq!(apply(&format!("{maps}/m?fieldManager=m")).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_node_may_not_have_itself_collected() {
+    let started = Started::new().await;
+    let made = started
+        .admin()
+        .post("/api/v1/nodes", &json!({"metadata": {"name": "n"}}))
+        .await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let gone =
+        json!({"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "11111111-1111-1111-1111-111111111111"});
+    let patch = json!({"metadata": {"ownerReferences": [gone]}});
+    let answer = started.node().merge("/api/v1/nodes/n", &patch).await;
+    refused(&answer, "is not allowed to modify ownerReferences");
+    let harmless = json!({"metadata": {"annotations": {"a": "1"}}});
+    assert_eq!(started.node().merge("/api/v1/nodes/n", &harmless).await.code, 200);
+}

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 pub(crate) const LONG: Duration = Duration::from_secs(50);
 const ADMIN: &str = "token-of-admin";
 const MALLORY: &str = "token-of-mallory";
+const NODE: &str = "token-of-node";
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A server with an administrator, and with `mallory`, who has no rights.
@@ -32,7 +33,9 @@ impl Started {
     pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tokens = dir.path().join("tokens.csv");
-        let users = format!("{ADMIN},admin,1,\"system:masters\"\n{MALLORY},mallory,2\n");
+        let users = format!(
+            "{ADMIN},admin,1,\"system:masters\"\n{MALLORY},mallory,2\n{NODE},system:node:n,3,\"system:nodes\"\n"
+        );
         std::fs::write(&tokens, users).unwrap();
         let loopback = "127.0.0.1:0".parse().unwrap();
         let server = Server::start(ServerConfig {
@@ -64,6 +67,11 @@ impl Started {
 
     pub(crate) fn mallory(&self) -> client::Client {
         client::Client::new(self.server.http_address().unwrap(), Some(MALLORY))
+    }
+
+    /// The kubelet of the node `n`.
+    pub(crate) fn node(&self) -> client::Client {
+        client::Client::new(self.server.http_address().unwrap(), Some(NODE))
     }
 
     /// Gives mallory rules in the namespace `default`, under this name.

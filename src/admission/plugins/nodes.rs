@@ -296,6 +296,12 @@ fn change_node(request: &Request<'_>, node: &str, new: &Value, old: &Value) -> R
             if !same(&new["spec"]["taints"], &old["spec"]["taints"]) {
                 return Err(forbidden(format!("node {node:?} is not allowed to modify taints")));
             }
+            // A Node whose owner is not there is collected, and comes back without what it may not change.
+            if !same(&new["metadata"]["ownerReferences"], &old["metadata"]["ownerReferences"]) {
+                return Err(forbidden(format!(
+                    "node {node:?} is not allowed to modify ownerReferences"
+                )));
+            }
             let labels = forbidden_labels(&new["metadata"]["labels"], &old["metadata"]["labels"]);
             if labels.is_empty() {
                 return Ok(());

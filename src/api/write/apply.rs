@@ -9,6 +9,7 @@ use super::target::Target;
 use super::update::{self, Edited};
 use super::{create, custom, object, scale};
 use crate::api::Api;
+use crate::api::authorize::may_create;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
 use crate::api::status::{Cause, Details, Status};
@@ -97,6 +98,7 @@ async fn create_new(
     create::check_place(info, &mut value)?;
     update::check_name(info, &value)?;
     object::dedup_owners(&mut value, true, &mut warnings);
+    may_create(api, info)?;
     create::insert(api, info, options, &Manager::applying(info), value, warnings).await
 }
 

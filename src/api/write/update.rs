@@ -16,6 +16,7 @@ use super::quotas::Charged;
 use super::target::Target;
 use super::{create, custom, object, reply};
 use crate::api::Api;
+use crate::api::authorize::may_create;
 use crate::api::body::Response;
 use crate::api::conversion;
 use crate::api::request::RequestInfo;
@@ -71,6 +72,7 @@ pub(super) async fn put(
             check_uid(&target, None, &uid)?;
             let mut value = decoded.value;
             object::metadata_mut(&mut value).remove("resourceVersion");
+            may_create(api, info)?;
             return create::insert(api, info, options, &Manager::of(info), value, decoded.warnings).await;
         }
     }

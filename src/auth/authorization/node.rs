@@ -185,15 +185,14 @@ fn is_related(view: &Arc<View>, asked: &Asked<'_>, node: &str) -> Result<bool, D
                 return Ok(true);
             }
             // Volumes that its Pods have claimed name Secrets, too.
-            let mut found = false;
-            each(view, "persistentvolumes", None, &Selection::all(), |object| {
-                if !found && contains(object.json()?, name) {
-                    let volume = parsed(object)?;
-                    found = volume_secrets(&volume, namespace, name) && uses_volume(view, &volume, node)?;
+            let quoted = format!("\"{name}\"");
+            any(view, "persistentvolumes", None, &Selection::all(), |object| {
+                if !contains(object.json()?, &quoted) {
+                    return Ok(false);
                 }
-                Ok(())
-            })?;
-            Ok(found)
+                let volume = parsed(object)?;
+                Ok(volume_secrets(&volume, namespace, name) && uses_volume(view, &volume, node)?)
+            })
         }
         // The name of a generic volume's claim is made of the Pod's.
         "persistentvolumeclaims" => any_pod(view, namespace, node, "", |pod| uses(pod, asked.resource, name)),
@@ -308,7 +307,7 @@ fn sources_secrets(source: &Value, name: &str) -> bool {
             .any(|kind| text(&source[*kind]["secretRef"], "name") == name)
 }
 
-/// Whether one of a node's Pods in a namespace is such; only those are parsed whose text holds `hint`.
+/// Whether one of a node's Pods in a namespace is such; only those are parsed in whose text `hint` is a whole text.
 fn any_pod(
     view: &Arc<View>,
     namespace: &str,
@@ -325,27 +324,28 @@ fn any_pod(
             value: node.to_owned(),
         }],
     };
-    let mut found = false;
-    each(view, "pods", Some(namespace), &on_node, |object| {
-        if !found && contains(object.json()?, hint) {
-            found = is_such(&parsed(object)?);
-        }
-        Ok(())
-    })?;
-    Ok(found)
+    let quoted = if hint.is_empty() {
+        String::new()
+    } else {
+        format!("\"{hint}\"")
+    };
+    any(view, "pods", Some(namespace), &on_node, |object| {
+        Ok(contains(object.json()?, &quoted) && is_such(&parsed(object)?))
+    })
 }
 
 fn contains(json: &[u8], hint: &str) -> bool {
     std::str::from_utf8(json).is_ok_and(|json| json.contains(hint))
 }
 
-fn each(
+/// Whether one of the objects is such; what comes after it is not looked at.
+fn any(
     view: &Arc<View>,
     storage: &str,
     namespace: Option<&str>,
     selection: &Selection,
-    mut see: impl FnMut(&Object) -> Result<(), Damaged>,
-) -> Result<(), Damaged> {
+    mut is_such: impl FnMut(&Object) -> Result<bool, Damaged>,
+) -> Result<bool, Damaged> {
     let range = Range {
         namespace: namespace.map(str::to_owned),
         after: None,
@@ -353,10 +353,12 @@ fn each(
     let mut listing = view.list(storage, range, selection);
     while let Some(run) = listing.next(RUN_MAX)? {
         for object in run.objects() {
-            see(&object)?;
+            if is_such(&object)? {
+                return Ok(true);
+            }
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 fn stored(view: &Arc<View>, storage: &str, key: &str) -> Result<Value, Damaged> {

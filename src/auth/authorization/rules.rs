@@ -12,6 +12,10 @@ const ALL: &str = "*";
 /// Most single rights that a set of rules may be made of to be compared with another's: a request's rules are 3 MiB of text at most,
 /// and their product could be anything.
 const RIGHTS_MAX: usize = 65_536;
+/// Most comparisons of one right with one rule.
+const COMPARISONS_MAX: usize = 4_194_304;
+/// Most rights that are told as lacking.
+const LACKING_MAX: usize = 1_000;
 
 /// A rule of `rbac.authorization.k8s.io`: verbs on resources or on paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -167,11 +171,13 @@ enum Over<'a> {
 
 /// Which of `wanted` the holder of `held` does not have, a line for each kind of object, in order; empty when everything is held.
 ///
-/// Costs the product of both; bounded by `RIGHTS_MAX` rights, beyond which the rest is taken as not held.
+/// Costs the product of both; bounded by `RIGHTS_MAX` rights and `COMPARISONS_MAX` comparisons, beyond which the rest is taken as not
+/// held, and so is what is beyond `LACKING_MAX` rights that are not.
 pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
     let mut lacking: BTreeMap<Over<'_>, Vec<Box<str>>> = BTreeMap::new();
     let mut lines = BTreeSet::new();
-    let mut count = 0;
+    let mut told = BTreeSet::new();
+    let (mut count, mut compared) = (0, 0_usize);
     'rules: for rule in wanted {
         // Whoever has the rule itself, or everything, needs no look at its parts.
         if held.iter().any(|own| own == rule) {
@@ -179,16 +185,16 @@ pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
         }
         for right in rule.rights() {
             count += 1;
-            if count > RIGHTS_MAX {
+            compared += held.len();
+            if count > RIGHTS_MAX || compared > COMPARISONS_MAX || told.len() > LACKING_MAX {
                 lines.insert(rule.told());
                 break 'rules;
             }
             if held.iter().any(|own| own.covers(&right)) {
                 continue;
             }
-            let verbs = lacking.entry(right.over).or_default();
-            if !verbs.iter().any(|verb| **verb == *right.verb) {
-                verbs.push(right.verb.into());
+            if told.insert((right.over, right.verb)) {
+                lacking.entry(right.over).or_default().push(right.verb.into());
             }
         }
     }
