@@ -148,6 +148,7 @@ pub fn apply(
     if !changes.taken.is_empty() || !changes.removed.is_empty() {
         give_up(typed, versions, old, &new, &changes, &mut entries, request, force)?;
     }
+    entries.retain(|entry| !managed::is_empty(&entry["fieldsV1"]));
 
     declared.keep(|path| request.counts(path));
     declared.remove_field(&["metadata"]);
@@ -327,7 +328,7 @@ fn give_up(
     old: &Value,
     new: &Value,
     changes: &Changes<'_>,
-    entries: &mut Vec<Value>,
+    entries: &mut [Value],
     request: &Request<'_>,
     force: bool,
 ) -> Result<(), ApplyError> {
@@ -371,6 +372,5 @@ fn give_up(
             managed::lose_all(entry, changes);
         }
     }
-    entries.retain(|entry| !managed::is_empty(&entry["fieldsV1"]));
     Ok(())
 }

@@ -105,10 +105,11 @@ pub fn update_among(
             }
         }
         take(&mut entries, &changes.taken, request);
-        entries.retain(|entry| !is_empty(&entry["fieldsV1"]));
-        merge_oldest(&mut entries);
-        sort(&mut entries);
     }
+    // Even when nothing changes: what the client sent may name managers of nothing, too many, and in any order.
+    entries.retain(|entry| !is_empty(&entry["fieldsV1"]));
+    merge_oldest(&mut entries);
+    sort(&mut entries);
     set(new, entries);
 }
 
@@ -540,6 +541,34 @@ mod tests {
             update(maps(), Some(&made), &mut new, &by("n"));
             assert_eq!(new["metadata"].get("managedFields"), None);
         }
+    }
+
+    #[test]
+    fn managers_that_are_sent_are_put_in_order_when_nothing_else_changes() {
+        let mut live = json!({"metadata": {"name": "c"}, "data": {"a": "1"}});
+        update(maps(), None, &mut live, &by("m"));
+        let entry = |manager: &str, operation: &str, second: usize, fields: Value| {
+            json!({"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields, "manager": manager,
+                "operation": operation, "time": format!("2026-01-01T00:00:{second:02}Z")})
+        };
+        let manage = |sent: Vec<Value>| {
+            let mut new = live.clone();
+            new["metadata"]["managedFields"] = sent.into();
+            update(maps(), Some(&live), &mut new, &by("m"));
+            fields(&new).into_iter().map(|(manager, _)| manager).collect::<Vec<_>>()
+        };
+        let some = json!({"f:data": {"f:a": {}}});
+        let sent = vec![
+            entry("late", "Update", 2, some.clone()),
+            entry("nobody", "Update", 1, json!({})),
+            entry("nothing", "Apply", 1, Value::Null),
+            entry("early", "Update", 1, some.clone()),
+            entry("applier", "Apply", 3, some.clone()),
+        ];
+        assert_eq!(manage(sent), ["applier", "early", "late"]);
+        assert!(manage(vec![entry("nobody", "Update", 1, json!({}))]).is_empty());
+        let many = (0..30).map(|n| entry(&format!("m{n}"), "Update", n, some.clone()));
+        assert_eq!(manage(many.collect()).len(), UPDATERS_MAX);
     }
 
     #[test]
