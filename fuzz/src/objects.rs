@@ -164,7 +164,10 @@ pub fn stored_object(data: &[u8]) {
     if let Ok(archived) = &archived {
         sidecar::access(archived).expect("it was just made");
     }
-    let Ok(mut value) = serde_json::from_slice::<Value>(json) else {
+    // As it is read from the store: `1e3` is written `1000` and is an integer from then on. Schemas leave no such number to
+    // those who make rows: it is refused where an integer is wanted, and written as one in custom objects.
+    let written = serde_json::from_slice::<Value>(json).map(|value| value.to_json());
+    let Ok(mut value) = written.and_then(|json| serde_json::from_str::<Value>(&json)) else {
         return;
     };
     // The store gives it its own.
