@@ -63,6 +63,13 @@ fn ok(program: &Path, started: &Started, arguments: &[&str], input: &str) -> (St
     let output = run(program, started, arguments, input);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     let (out, err) = (text(output.stdout), text(output.stderr));
+    // A kubectl of 1.30 or 1.31 may read the empty message that a connection begins with before it has made its streams, and says so;
+    // what it drops then has nothing in it, or the output below would be short.
+    let is_told = |line: &&str| !line.ends_with("Unknown stream id 1, discarding message");
+    let err: String = err
+        .split_inclusive('\n')
+        .filter(|line| is_told(&line.trim_end()))
+        .collect();
     assert!(
         output.status.success(),
         "{} {arguments:?}: {}\n{out}{err}",
