@@ -15,6 +15,7 @@ use super::request::RequestInfo;
 use super::status::{Details, Status};
 use crate::auth::User;
 use crate::auth::authorization::{Asked, Attributes, What, is_master};
+use crate::resources::Resource;
 
 /// Lets a request pass that may be made.
 ///
@@ -63,19 +64,7 @@ pub(super) fn check(api: &Api, user: &User, head: &Parts, route: &Route) -> Resu
 /// 403 in upstream's words.
 pub(super) fn may_create(api: &Api, info: &RequestInfo) -> Result<(), Status> {
     let resource = &info.resource;
-    let name = info.name.as_deref().unwrap_or("");
-    let is_namespace = resource.plural == "namespaces" && resource.group.is_empty();
-    let asked = Asked {
-        group: &resource.group,
-        resource: &resource.plural,
-        namespace: if is_namespace {
-            name
-        } else {
-            info.namespace.as_deref().unwrap_or("")
-        },
-        name,
-        ..Asked::default()
-    };
+    let asked = of_object(resource, info.namespace.as_deref(), info.name.as_deref());
     demand(
         api,
         &Attributes {
@@ -141,21 +130,23 @@ fn forbidden(attributes: &Attributes<'_>, reason: &str) -> Status {
 
 /// What a path of a resource that is served names.
 fn of_target(target: &Target) -> Asked<'_> {
-    let resource = &target.resource;
-    let name = target.name.as_deref().unwrap_or("");
+    Asked {
+        subresource: target.subresource.as_ref().map_or("", |sub| sub.name),
+        ..of_object(&target.resource, target.namespace.as_deref(), target.name.as_deref())
+    }
+}
+
+/// An object of a resource, or with no name all of them.
+fn of_object<'a>(resource: &'a Resource, namespace: Option<&'a str>, name: Option<&'a str>) -> Asked<'a> {
+    let name = name.unwrap_or("");
     // A Namespace is in itself.
     let is_namespace = resource.plural == "namespaces" && resource.group.is_empty();
     Asked {
         group: &resource.group,
         resource: &resource.plural,
-        subresource: target.subresource.as_ref().map_or("", |sub| sub.name),
-        namespace: if is_namespace {
-            name
-        } else {
-            target.namespace.as_deref().unwrap_or("")
-        },
+        namespace: if is_namespace { name } else { namespace.unwrap_or("") },
         name,
-        fields: "",
+        ..Asked::default()
     }
 }
 

@@ -259,7 +259,7 @@ impl SigningKey {
         &self.id
     }
 
-    /// A token of `claims`. Some ten microseconds.
+    /// A token of `claims`. Costs a signature.
     ///
     /// # Errors
     /// When claims are no JSON, or the system has no random bytes.

@@ -84,8 +84,8 @@ impl ServiceAccounts {
         }
     }
 
-    /// Whom a token stands for in `view`; `None` for a token that is none of ours. `digest` is the token's. The first time some
-    /// hundred microseconds, then a comparison if nothing was written since, else a lookup for each object.
+    /// Whom a token stands for in `view`; `None` for a token that is none of ours. `digest` is the token's. The first time
+    /// the proof of a signature, then a comparison if nothing was written since, else a lookup for each object.
     ///
     /// # Errors
     /// Why it is not believed.

@@ -1,16 +1,14 @@
 //! Jobs that are over: when they ended, and their deletion after `ttlSecondsAfterFinished` (KEP-592).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::gone_is_fine;
 use super::failure::Failure;
 use super::pod::seconds;
 use super::queue::Done;
-use super::runtime::{Change, Controller};
+use super::runtime::Controller;
 use crate::api::{Client, Delete};
 use crate::resources::{self, Propagation, ResourceRef};
-use crate::store::View;
 use crate::tree::Value;
 
 const JOBS: &str = "jobs.batch";
@@ -32,14 +30,6 @@ impl FinishedJobs {
 impl Controller for FinishedJobs {
     fn resource(&self) -> &'static str {
         JOBS
-    }
-
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
     }
 
     async fn look(&self, key: &str) -> Result<Done, Failure> {

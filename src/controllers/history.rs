@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::claim::Claimant;
 use super::deployment::hash;
 use super::failure::Failure;
-use super::metadata::controller_reference;
+use super::metadata::{controller_reference, key_of, name_of};
 use crate::api::{Client, Delete};
 use crate::resources::ResourceRef;
 use crate::store::{Selection, View};
@@ -184,17 +184,4 @@ impl History<'_> {
 fn is_owned(object: &Value, owner: &Value) -> bool {
     let owners = object["metadata"]["ownerReferences"].as_array();
     owners.is_some_and(|owners| owners.iter().any(|one| one["uid"] == owner["uid"]))
-}
-
-/// The name of an object.
-pub(super) fn name_of(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or("")
-}
-
-fn key_of(object: &Value) -> String {
-    format!(
-        "{}/{}",
-        object["metadata"]["namespace"].as_str().unwrap_or(""),
-        name_of(object)
-    )
 }

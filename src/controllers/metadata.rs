@@ -50,6 +50,17 @@ impl Metadata {
     }
 }
 
+/// The name of an object.
+pub(super) fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or("")
+}
+
+/// The key of an object that lies in a namespace.
+pub(super) fn key_of(object: &Value) -> String {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("");
+    format!("{namespace}/{}", name_of(object))
+}
+
 /// Whether two states are of one object, and not of two that had the same name.
 pub(super) fn is_same(one: &Value, other: &Value) -> bool {
     one["metadata"]["uid"] == other["metadata"]["uid"]

@@ -30,13 +30,17 @@ pub(super) trait Controller: Send + Sync + 'static {
     fn resource(&self) -> &'static str;
 
     /// Other resources whose changes matter.
-    fn watches(&self) -> &'static [&'static str];
+    fn watches(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Keys that want a look because an object of another resource changed.
     ///
     /// # Errors
     /// When what is stored cannot be read.
-    fn concerned(&self, change: &Change<'_>, view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure>;
+    fn concerned(&self, _change: &Change<'_>, _view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
+        Ok(Vec::new())
+    }
 
     /// Which objects of its own resource want a look at the start.
     fn begins_with(&self) -> Selection {

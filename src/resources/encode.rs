@@ -30,7 +30,7 @@ pub enum EncodeError {
 }
 
 /// The order in which metadata's fields are written, as kube-apiserver writes them; any others come after.
-const METADATA_ORDER: &[&str] = &[
+pub(super) const METADATA_ORDER: &[&str] = &[
     "name",
     "generateName",
     "namespace",

@@ -3,6 +3,7 @@
 
 use crate::tree::Value;
 
+use super::encode::METADATA_ORDER;
 use super::validate::{At, capitalized};
 use super::{FieldError, Refusal, Resource};
 
@@ -132,22 +133,6 @@ fn metadata(review: &At<'_>, detail: &str, allowed: &[&str], errors: &mut Vec<Fi
 
 /// Metadata as messages show it: in the order of its Go type.
 fn shown(metadata: &Value) -> String {
-    const FIELDS: [&str; 14] = [
-        "name",
-        "generateName",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "labels",
-        "annotations",
-        "ownerReferences",
-        "finalizers",
-        "managedFields",
-    ];
     const ENTRY: [&str; 7] = [
         "manager",
         "operation",
@@ -166,7 +151,7 @@ fn shown(metadata: &Value) -> String {
     };
     object(
         metadata,
-        &FIELDS,
+        METADATA_ORDER,
         &|field, value| match value.as_array().filter(|_| field == "managedFields") {
             Some(entries) => {
                 let entries = entries

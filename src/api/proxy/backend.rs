@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, header};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
@@ -73,18 +73,7 @@ impl Backend {
         let asked = async {
             let answer = dial::send(dial::connect(&location).await?, request).await?;
             let code = answer.status().as_u16();
-            let mut body = answer.into_body();
-            let mut bytes = BytesMut::new();
-            while let Some(frame) = body.frame().await {
-                let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else {
-                    continue;
-                };
-                if bytes.len() + data.len() > ANSWER_MAX {
-                    return Err("the answer is too large".to_owned());
-                }
-                bytes.extend_from_slice(&data);
-            }
-            Ok((code, bytes.freeze()))
+            Ok((code, dial::whole(answer.into_body(), ANSWER_MAX).await?))
         };
         let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
         timeout(ANSWER, asked).await.unwrap_or_else(|_| Err(late.into()))

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
@@ -155,6 +157,19 @@ fn cause(error: &io::Error) -> String {
         _ => return error.to_string(),
     };
     format!("connect: {text}")
+}
+
+/// A body as a whole, of `max` bytes at most.
+pub(super) async fn whole(body: Incoming, max: usize) -> Result<Bytes, String> {
+    let collected = Limited::new(body, max).collect().await;
+    let collected = collected.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            format!("the answer is larger than {max} bytes")
+        } else {
+            error.to_string()
+        }
+    })?;
+    Ok(collected.to_bytes())
 }
 
 /// Sends one request on a connection of its own; upgrades are to be had of the answer.

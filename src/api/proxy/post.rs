@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::Full;
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
@@ -70,18 +70,7 @@ impl Post {
         };
         let answer = dial::send(dial::connect(&location).await?, request).await?;
         let code = answer.status().as_u16();
-        let mut body = answer.into_body();
-        let mut bytes = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|error| error.to_string())?.into_data() else {
-                continue;
-            };
-            if bytes.len() + data.len() > ANSWER_MAX {
-                return Err(format!("the answer is larger than {ANSWER_MAX} bytes"));
-            }
-            bytes.extend_from_slice(&data);
-        }
-        Ok((code, bytes.freeze()))
+        Ok((code, dial::whole(answer.into_body(), ANSWER_MAX).await?))
     }
 }
 

@@ -120,8 +120,8 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
-    /// Whether something may be done, by the roles and bindings of `view`. Under a microsecond unless these have changed since the
-    /// last decision.
+    /// Whether something may be done, by the roles and bindings of `view`. A lookup for the user and one for each of its groups,
+    /// and the rules that they have; more when these have changed since the last decision.
     pub fn decide(&self, view: &Arc<View>, attributes: &Attributes<'_>) -> Decision {
         if is_master(attributes.user) {
             return Decision::of(Verdict::Allow);

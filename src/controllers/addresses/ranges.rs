@@ -12,7 +12,7 @@ use crate::controllers::event::{Level, Recorder};
 use crate::controllers::failure::Failure;
 use crate::controllers::metadata::is_same;
 use crate::controllers::queue::Done;
-use crate::controllers::runtime::{Change, Controller};
+use crate::controllers::runtime::Controller;
 use crate::resources::{self, ResourceRef};
 use crate::store::{Range, Selection, View};
 use crate::tree::Value;
@@ -153,14 +153,6 @@ fn blocks(range: &Value) -> Vec<Block> {
 impl Controller for Ranges {
     fn resource(&self) -> &'static str {
         RANGES
-    }
-
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
     }
 
     async fn look(&self, name: &str) -> Result<Done, Failure> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::failure::Failure;
 use super::queue::Done;
-use super::runtime::{Change, Controller};
+use super::runtime::Controller;
 use crate::api::Client;
 use crate::resources::{self, ResourceRef};
 use crate::store::{Range, ResourceState, Selection, View};
@@ -51,14 +51,6 @@ impl Aggregated {
 impl Controller for Aggregated {
     fn resource(&self) -> &'static str {
         ROLES
-    }
-
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
     }
 
     async fn look(&self, _: &str) -> Result<Done, Failure> {

@@ -25,7 +25,7 @@ use super::failure::Failure;
 use super::kinds::resource_of;
 use super::metadata::is_same;
 use super::queue::Done;
-use super::runtime::{Change, Controller};
+use super::runtime::Controller;
 use crate::api::Client;
 use crate::api::status::Status;
 use crate::resources::{self, ResourceRef, scale, time_text};
@@ -235,14 +235,6 @@ fn set_metrics(status: &mut Value, metrics: Value) {
 impl Controller for Autoscalers {
     fn resource(&self) -> &'static str {
         AUTOSCALERS
-    }
-
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
     }
 
     async fn look(&self, key: &str) -> Result<Done, Failure> {

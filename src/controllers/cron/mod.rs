@@ -11,7 +11,7 @@ use super::claim::{Kind, gone_is_fine};
 use super::event::{Level, Recorder};
 use super::failure::{Failure, is_terminating};
 use super::finished;
-use super::metadata::{controller_reference, is_same};
+use super::metadata::{Metadata, controller_reference, is_same, name_of};
 use super::pod::seconds;
 use super::queue::Done;
 use super::runtime::{Change, Controller};
@@ -135,10 +135,6 @@ fn end_of(job: &Value) -> Option<&str> {
     finished::end_of(job)?["type"].as_str()
 }
 
-fn name_of(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or("")
-}
-
 impl CronJobs {
     fn jobs_of(&self, view: &Arc<View>, cron_job: &Value) -> Result<Vec<Value>, Failure> {
         let uid = cron_job["metadata"]["uid"].as_str().unwrap_or("");
@@ -153,9 +149,7 @@ impl CronJobs {
         let mut listing = view.list(JOBS, range, &owned);
         while let Some(run) = listing.next(RUN_MAX)? {
             for object in run.objects() {
-                let controller = super::metadata::Metadata::of(&object)?
-                    .controller()
-                    .map(|owner| owner.uid.clone());
+                let controller = Metadata::of(&object)?.controller().map(|owner| owner.uid.clone());
                 if controller.as_deref() == Some(uid) {
                     jobs.push(self.client.read(&self.jobs, &object)?);
                 }

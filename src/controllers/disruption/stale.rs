@@ -1,6 +1,5 @@
 //! Takes back what Pods say of a disruption that came to nothing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::PODS;
@@ -10,9 +9,9 @@ use crate::controllers::failure::Failure;
 use crate::controllers::metadata::is_same;
 use crate::controllers::pod::{is_over, seconds};
 use crate::controllers::queue::Done;
-use crate::controllers::runtime::{Change, Controller};
+use crate::controllers::runtime::Controller;
 use crate::resources::{self, ResourceRef, condition, time_text};
-use crate::store::{Damaged, Object, Requirement, Selection, View};
+use crate::store::{Damaged, Object, Requirement, Selection};
 use crate::tree::{Value, json};
 
 const DISRUPTION: &str = "DisruptionTarget";
@@ -58,10 +57,6 @@ impl Controller for StaleDisruptions {
         PODS
     }
 
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// None: all Pods would have to be read. One that says so is looked at when it is written next.
     fn begins_with(&self) -> Selection {
         Selection {
@@ -72,10 +67,6 @@ impl Controller for StaleDisruptions {
     fn is_about(&self, pod: &Object) -> Result<bool, Damaged> {
         let json = std::str::from_utf8(pod.json()?).unwrap_or("");
         Ok(json.contains(DISRUPTION))
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
     }
 
     async fn look(&self, key: &str) -> Result<Done, Failure> {

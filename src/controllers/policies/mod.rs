@@ -11,7 +11,7 @@ use super::claim::gone_is_fine;
 use super::failure::Failure;
 use super::metadata::is_same;
 use super::queue::Done;
-use super::runtime::{Change, Controller};
+use super::runtime::Controller;
 use crate::api::Client;
 use crate::cel::{Environment, Program};
 use crate::resources::{self, ResourceRef};
@@ -92,14 +92,6 @@ fn misfit(spec: &Value, kind: &Described, params: Option<&Described>, expression
 impl Controller for PolicyStatus {
     fn resource(&self) -> &'static str {
         POLICIES
-    }
-
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
     }
 
     async fn look(&self, name: &str) -> Result<Done, Failure> {

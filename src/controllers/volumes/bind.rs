@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{BIND_COMPLETED, BOUND_BY_CONTROLLER, is_for, key_of, text};
+use super::{BIND_COMPLETED, BOUND_BY_CONTROLLER, is_for, text};
 use crate::api::Client;
 use crate::controllers::claim::gone_is_fine;
 use crate::controllers::failure::Failure;
-use crate::controllers::metadata::is_same;
+use crate::controllers::metadata::{is_same, key_of};
 use crate::resources::ResourceRef;
 use crate::tree::{Value, json};
 

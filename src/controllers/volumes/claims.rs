@@ -7,12 +7,13 @@ use super::candidates::Candidates;
 use super::matching::{best, mismatch};
 use super::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, CLAIMS, CLASS_BETA, CLASSES, PODS, PROVISIONER, PROVISIONER_BETA, RUN_MAX,
-    SELECTED_NODE, VOLUMES, annotation, claim_of, class_of, is_for, key_of, text,
+    SELECTED_NODE, VOLUMES, annotation, claim_of, class_of, is_for, text,
 };
 use crate::api::Client;
 use crate::controllers::claim::gone_is_fine;
 use crate::controllers::event::{Level, Recorder};
 use crate::controllers::failure::Failure;
+use crate::controllers::metadata::key_of;
 use crate::controllers::pod;
 use crate::controllers::queue::Done;
 use crate::controllers::runtime::{Change, Controller};

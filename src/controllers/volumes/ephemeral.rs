@@ -1,14 +1,12 @@
 //! Makes the claims of Pods' ephemeral volumes: each is the Pod's, and goes with it.
 
-use std::sync::Arc;
-
 use super::{CLAIMS, PODS, text};
 use crate::api::Client;
 use crate::controllers::event::{Level, Recorder};
 use crate::controllers::failure::{Failure, is_terminating};
 use crate::controllers::metadata::controller_reference;
 use crate::controllers::queue::Done;
-use crate::controllers::runtime::{Change, Controller};
+use crate::controllers::runtime::Controller;
 use crate::resources::{self, ResourceRef};
 use crate::store::{Damaged, Object, Requirement, Selection, View};
 use crate::tree::{Value, json};
@@ -72,10 +70,6 @@ impl Controller for EphemeralVolumes {
         PODS
     }
 
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
     /// A Pod that was given a node had its claims before.
     fn begins_with(&self) -> Selection {
         Selection {
@@ -89,10 +83,6 @@ impl Controller for EphemeralVolumes {
     fn is_about(&self, pod: &Object) -> Result<bool, Damaged> {
         let json = std::str::from_utf8(pod.json()?).unwrap_or("");
         Ok(json.contains("\"ephemeral\":{"))
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
     }
 
     async fn look(&self, key: &str) -> Result<Done, Failure> {

@@ -9,7 +9,7 @@ use crate::api::{Client, Delete};
 use crate::controllers::claim::gone_is_fine;
 use crate::controllers::event::{Level, Recorder};
 use crate::controllers::failure::Failure;
-use crate::controllers::metadata::is_same;
+use crate::controllers::metadata::{is_same, key_of};
 use crate::controllers::queue::Done;
 use crate::controllers::runtime::{Change, Controller};
 use crate::resources::quantity::Quantity;
@@ -131,7 +131,7 @@ impl HollowVolumes {
         };
         gone_is_fine(
             self.client
-                .change(&self.claims, Some("status"), &super::key_of(claim), told)
+                .change(&self.claims, Some("status"), &key_of(claim), told)
                 .await,
         )?;
         let text = "Resize volume succeeded".to_owned();

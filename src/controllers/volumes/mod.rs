@@ -64,11 +64,6 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or("")
 }
 
-/// `namespace/name`
-fn key_of(object: &Value) -> String {
-    format!("{}/{}", text(object, "namespace"), text(object, "name"))
-}
-
 /// The key of the claim that a volume names.
 fn claim_of(volume: &Value) -> Option<Arc<str>> {
     let claim = &volume["spec"]["claimRef"];

@@ -155,14 +155,6 @@ impl Controller for VolumeProtection {
         VOLUMES
     }
 
-    fn watches(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn concerned(&self, _: &Change<'_>, _: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
-        Ok(Vec::new())
-    }
-
     async fn look(&self, name: &str) -> Result<Done, Failure> {
         let Some(volume) = self.client.store().view().get(VOLUMES, name)? else {
             return Ok(Done::Settled);
