@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::controllers::Controllers;
+use flatkube::hollow::{Hollow, Profile};
 use flatkube::resources::{self, Context, Resource};
+use flatkube::scheduler::Scheduler;
 use flatkube::store::{Change, Durability, Options, Precondition, Store, Write};
 use flatkube::tree::Value;
 use serde_json::json;
@@ -30,9 +33,33 @@ pub(crate) struct Served {
     pub(crate) data_dir: PathBuf,
     pub(crate) store: Arc<Store>,
     server: Option<Server>,
+    cluster: Option<Cluster>,
     runtime: tokio::runtime::Runtime,
     durability: Durability,
     directory: tempfile::TempDir,
+}
+
+/// What makes a cluster of a server.
+struct Cluster {
+    controllers: Controllers,
+    scheduler: Scheduler,
+    hollow: Hollow,
+}
+
+impl Cluster {
+    fn start(server: &Server, nodes: usize) -> Self {
+        Self {
+            controllers: Controllers::start(server),
+            scheduler: Scheduler::start(server),
+            hollow: Hollow::start(server, nodes, Profile::quick()),
+        }
+    }
+
+    async fn ended(self) {
+        self.controllers.ended().await;
+        self.scheduler.ended().await;
+        self.hollow.ended().await;
+    }
 }
 
 impl Served {
@@ -45,6 +72,17 @@ impl Served {
         let tokens = format!("{TOKEN},bench,1,system:masters\n");
         std::fs::write(directory.path().join(TOKENS), tokens).expect("a file");
         Self::open(directory, durability, background)
+    }
+
+    /// A server that shelves when it finds it due, with all controllers, the scheduler and so many simulated nodes, on which
+    /// nothing takes time.
+    pub(crate) fn start_cluster(durability: Durability, nodes: usize) -> Self {
+        let mut served = Self::start(durability, true);
+        let entered = served.runtime.enter();
+        let cluster = served.server.as_ref().map(|server| Cluster::start(server, nodes));
+        drop(entered);
+        served.cluster = cluster;
+        served
     }
 
     /// Ends the server, calls `between`, and starts another one on the same directory, on other ports.
@@ -96,6 +134,7 @@ impl Served {
             store: server.store().clone(),
             data_dir,
             server: Some(server),
+            cluster: None,
             runtime,
             durability,
             directory,
@@ -105,6 +144,9 @@ impl Served {
     fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             self.runtime.block_on(server.stop());
+        }
+        if let Some(cluster) = self.cluster.take() {
+            self.runtime.block_on(cluster.ended());
         }
         self.store.close();
     }

@@ -47,6 +47,7 @@ mod objects;
 mod reads;
 mod report;
 mod scenario;
+mod schedule;
 mod stage;
 mod watches;
 mod writes;
@@ -65,7 +66,6 @@ const BUSY: u8 = 3;
 /// What is not measured, and why: told by `--list`.
 const LEFT_OUT: &str = "\
 not measured:
-  schedule                   waits for controllers and a scheduler: there are none in the server yet
   get, watch_*, and small lists with gzip
                              the server compresses lists from 128 KiB on, and no events";
 
@@ -85,6 +85,7 @@ fn main() -> ExitCode {
     all.extend(writes::scenarios(objects));
     all.extend(busy::scenarios(objects));
     all.extend(mixed::scenarios(objects));
+    all.extend(schedule::scenarios());
     let wanted: Vec<_> = all.iter().map(|scenario| arguments.wants(scenario, &all)).collect();
     let scenarios: Vec<_> = all
         .into_iter()
