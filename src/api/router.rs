@@ -181,7 +181,12 @@ async fn resource(
     let verb = verb(&target, &head.method, &query)?;
     let accept = text(&head.headers, &header::ACCEPT);
     let encoding = text(&head.headers, &header::ACCEPT_ENCODING);
-    let answer = negotiate::negotiate(accept, encoding, Transforms::Objects, || {
+    let transforms = if target.resource.is_review() {
+        Transforms::None
+    } else {
+        Transforms::Objects
+    };
+    let answer = negotiate::negotiate(accept, encoding, transforms, || {
         let resource = &target.resource;
         resource.custom.is_none() && Schema::of(&resource.group, &resource.version, &resource.kind).is_some()
     })?;

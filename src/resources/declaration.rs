@@ -241,6 +241,11 @@ impl Resource {
         }
     }
 
+    /// Whether its objects are questions, which are answered and never stored.
+    pub fn is_review(&self) -> bool {
+        matches!(&*self.group, "authentication.k8s.io" | "authorization.k8s.io")
+    }
+
     /// Whether the main resource has that verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.contains(&verb)

@@ -158,6 +158,23 @@ async fn owners_that_wait_for_each_other_do_not_wait_for_ever() {
 }
 
 #[tokio::test]
+async fn a_circle_of_many_does_not_wait_for_ever() {
+    let cluster = Cluster::start().await;
+    let first = cluster.made(MAPS, &map("first", &[])).await;
+    let mut last = first;
+    let names = ["second", "third", "fourth"];
+    for name in names {
+        last = cluster.made(MAPS, &map(name, &[blocking(&last)])).await;
+    }
+    let circle = json!({"metadata": {"ownerReferences": [blocking(&last)]}});
+    assert_eq!(cluster.admin.merge(&path("first"), &circle).await.code, 200);
+    delete(&cluster, "first", "Foreground").await;
+    for name in ["first"].into_iter().chain(names) {
+        cluster.gone(&path(name)).await;
+    }
+}
+
+#[tokio::test]
 async fn what_happened_while_nobody_collected_is_made_up_for() {
     let cluster = Cluster::without_controllers().await;
     let one = cluster.made(MAPS, &map("one", &[])).await;

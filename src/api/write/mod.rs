@@ -19,7 +19,6 @@ mod admission;
 mod apply;
 mod binding;
 mod classes;
-
 mod clearing;
 mod client;
 mod collection;
@@ -106,7 +105,7 @@ async fn create(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
         ("bindings", "") | ("pods", "binding") => binding::bind(api, info, &options, syntax, &body).await,
         ("serviceaccounts", "token") => token::request(api, info, &options, syntax, &body).await,
         ("pods", "eviction") => eviction::evict(api, info, &options, syntax, &body).await,
-        _ if reviews::is_review(&info.resource) => reviews::answer(api, info, &options, syntax, &body).await,
+        _ if info.resource.is_review() => reviews::answer(api, info, &options, syntax, &body).await,
         (_, "") => create::create(api, info, &options, syntax, &body).await,
         _ => Err(not_yet(info)),
     }

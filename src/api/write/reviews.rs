@@ -14,13 +14,8 @@ use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::api::unstored;
 use crate::auth::User;
-use crate::resources::{self, Refusal, Resource, check_review};
+use crate::resources::{self, Refusal, check_review};
 use crate::schema::{FieldValidation, Syntax};
-
-/// Whether objects of this resource are questions.
-pub(super) fn is_review(resource: &Resource) -> bool {
-    matches!(&*resource.group, "authentication.k8s.io" | "authorization.k8s.io")
-}
 
 /// Answers the question in `body`.
 pub(super) async fn answer(

@@ -1,5 +1,6 @@
 //! One object is looked at, and what has to be done is done.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const PARALLEL: usize = 16;
 const DEPENDENTS_MAX: usize = 512;
 /// Looking through many dependents again and again takes no more than about a tenth of a core.
 const GATHERED_PER_DEPENDENT: Duration = Duration::from_micros(20);
+/// Ancestors that are looked at for a circle; a family with more is taken for one, so that nothing waits for ever.
+const ANCESTORS_MAX: usize = 1_000;
 /// An object that waits for its dependents is looked at this often, whatever the log tells.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -55,7 +58,7 @@ impl Collector {
             };
             match standing {
                 Standing::Present => present = true,
-                Standing::Waiting => {
+                Standing::Waiting(_) => {
                     waiting = true;
                     useless.push(owner.uid.as_str());
                 }
@@ -74,7 +77,7 @@ impl Collector {
         let mut revision = Some(object.revision());
         if waiting && self.all_dependents(&metadata.uid).next()?.is_some() {
             propagation = Propagation::Foreground;
-            if self.waits_in_a_circle(&metadata)? {
+            if self.waits_in_a_circle(&place.key, &metadata)? {
                 self.unblock(&resource, place, &metadata.uid).await?;
                 revision = None;
             }
@@ -179,16 +182,30 @@ impl Collector {
         Ok(done)
     }
 
-    /// Whether a dependent of this object waits for the object to go and is its owner, too: they would wait for each other.
-    fn waits_in_a_circle(&self, metadata: &Metadata) -> Result<bool, Failure> {
+    /// Whether a dependent of this object waits for the object to go, and the object, through its owners, for that dependent: all of
+    /// them would wait for each other. Costs a look at each dependent, and, if one waits, at each ancestor that does.
+    fn waits_in_a_circle(&self, key: &str, metadata: &Metadata) -> Result<bool, Failure> {
+        let mut waiting = HashSet::new();
         let mut dependents = self.all_dependents(&metadata.uid);
         while let Some((_, object)) = dependents.next()? {
-            if is_deleting(&object)? {
-                let dependent = Metadata::of(&object)?;
-                let is_owner = metadata.owner_references.iter().any(|owner| owner.uid == dependent.uid);
-                if is_owner && dependent.waits_for_dependents() {
-                    return Ok(true);
-                }
+            if is_deleting(&object)? && Metadata::of(&object)?.waits_for_dependents() {
+                waiting.insert(object.sidecar()?.uid.as_str().to_owned());
+            }
+        }
+        if waiting.is_empty() {
+            return Ok(false);
+        }
+        let view = self.client.store().view();
+        let mut seen = HashSet::new();
+        let mut owners = metadata.owner_references.clone();
+        while let Some(owner) = owners.pop() {
+            if waiting.contains(&owner.uid) || seen.len() == ANCESTORS_MAX {
+                return Ok(true);
+            }
+            if seen.insert(owner.uid.clone())
+                && let Standing::Waiting(found) = standing(&self.client, &view, key, &owner)?
+            {
+                owners.extend(found.owner_references);
             }
         }
         Ok(false)

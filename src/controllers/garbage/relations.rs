@@ -18,12 +18,12 @@ pub(super) const ORPHAN: &str = "orphan";
 const RUN_MAX: usize = 256;
 
 /// What is known of an owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Standing {
     /// It is there.
     Present,
     /// It is there until its dependents are gone.
-    Waiting,
+    Waiting(Box<Metadata>),
     /// It is not there, or another object has its name.
     Absent,
     /// It cannot be: an object without a namespace names an owner that has one.
@@ -83,8 +83,11 @@ pub(super) fn standing(client: &Client, view: &View, key: &str, owner: &Owner) -
     if found.sidecar()?.uid != owner.uid.as_str() {
         return Ok(Standing::Absent);
     }
-    if is_deleting(&found)? && Metadata::of(&found)?.waits_for_dependents() {
-        return Ok(Standing::Waiting);
+    if is_deleting(&found)? {
+        let metadata = Metadata::of(&found)?;
+        if metadata.waits_for_dependents() {
+            return Ok(Standing::Waiting(Box::new(metadata)));
+        }
     }
     Ok(Standing::Present)
 }
