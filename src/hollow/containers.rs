@@ -242,7 +242,7 @@ impl<'a> Container<'a> {
             } else {
                 0
             };
-        let ready_ms = match program::ready_after_ms(self) {
+        let ready_ms = match program::ready_after_ms(self, moment.host) {
             program::Ready::Never => None,
             program::Ready::After(delay_ms) => Some(since_ms + delay_ms),
             program::Ready::Usual => {

@@ -97,29 +97,18 @@ const TOOLS: [&str; 8] = [
 
 fn of_command(container: &Container<'_>, restarts: i64, host: &str) -> Outcome {
     let spec = container.spec;
-    let words = |field: &str| -> Vec<&str> {
-        let list = spec[field].as_array().map_or(&[][..], List::as_slice);
-        list.iter().filter_map(Value::as_str).collect()
-    };
-    let (command, arguments) = (words("command"), words("args"));
+    let (command, arguments) = (words(&spec["command"]), words(&spec["args"]));
     let image = base_name(spec["image"].as_str().unwrap_or(""));
     if command.is_empty() && !TOOLS.contains(&image) {
         return Outcome::RUNS_ON;
     }
     let line: Vec<&str> = command.into_iter().chain(arguments).collect();
-    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
-    let metadata = &container.pod["metadata"];
-    let run = shell::Run {
-        environment: &|name| variable(container, name),
-        disk: shell::Disk {
-            of: &|path| volume(container, path, host),
-            run: digest(&[&text(&metadata["uid"]), container.name(), &restarts.to_string()]),
-        },
-    };
     if line.is_empty() {
         return Outcome::ends(0, 0);
     }
-    let ended = run.command(&line);
+    let uid = container.pod["metadata"]["uid"].as_str().unwrap_or("");
+    let run = digest(&[uid, container.name(), &restarts.to_string()]);
+    let ended = ended(container, host, run, &line);
     let restarts_always = container.restarts_after(0);
     let log = spec["terminationMessagePath"]
         .as_str()
@@ -135,6 +124,18 @@ fn of_command(container: &Container<'_>, restarts: i64, host: &str) -> Outcome {
         shell::End::Unknown if restarts_always => Outcome::RUNS_ON,
         shell::End::Unknown => Outcome::ends(ended.slept_ms + UNKNOWN_MS, 0),
     }
+}
+
+/// What a command comes to that is run in a container. `run`: see [`shell::Disk::run`].
+fn ended(container: &Container<'_>, host: &str, run: String, line: &[&str]) -> shell::Ended {
+    let run = shell::Run {
+        environment: &|name| variable(container, name),
+        disk: shell::Disk {
+            of: &|path| volume(container, path, host),
+            run,
+        },
+    };
+    run.command(line)
 }
 
 /// A variable of the container's environment, as far as the Pod says it.
@@ -194,13 +195,27 @@ pub(super) fn stopped_code(container: &Container<'_>) -> i64 {
     }
 }
 
-/// When it is ready, if the Pod says.
-pub(super) fn ready_after_ms(container: &Container<'_>) -> Ready {
+/// When it is ready, if the Pod says: by its annotation, or by a readiness probe whose command can be seen to fail.
+pub(super) fn ready_after_ms(container: &Container<'_>, host: &str) -> Ready {
     match annotation(container.pod, "ready-after", Some(container.name())) {
         Some("never") => Ready::Never,
         Some(text) => duration_ms(text).map_or(Ready::Usual, Ready::After),
+        None if probe_fails(container, host) => Ready::Never,
         None => Ready::Usual,
     }
+}
+
+fn probe_fails(container: &Container<'_>, host: &str) -> bool {
+    let command = &container.spec["readinessProbe"]["exec"]["command"];
+    let line = words(command);
+    // Without a name it makes no files.
+    let end = || ended(container, host, String::new(), &line).end;
+    !line.is_empty() && matches!(end(), shell::End::Code(code) if code != 0)
+}
+
+fn words(list: &Value) -> Vec<&str> {
+    let list = list.as_array().map_or(&[][..], List::as_slice);
+    list.iter().filter_map(Value::as_str).collect()
 }
 
 /// From the Pod's arrival until its first container starts, milliseconds.
@@ -230,7 +245,10 @@ pub(super) fn stop_ms(pod: &Value, profile: &Profile) -> i64 {
 pub(super) fn has_image(spec: &Value, pod: &Value) -> bool {
     let image = spec["image"].as_str().unwrap_or("");
     let asked = annotation(pod, "image-pull", spec["name"].as_str());
-    asked != Some("fail") && !image.ends_with(":404") && !image.starts_with("invalid.") && !image.contains("nonexist")
+    asked != Some("fail")
+        && !image.ends_with(":404")
+        && !image.starts_with("invalid.")
+        && !["nonexist", "non-exist"].iter().any(|word| image.contains(word))
 }
 
 fn base_name(path: &str) -> &str {
@@ -276,4 +294,30 @@ pub(super) fn digest(texts: &[&str]) -> String {
             }
             text
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::json;
+
+    #[test]
+    fn a_probe_whose_command_fails_keeps_a_container_from_being_ready() {
+        let ready = |probe: Value| {
+            let (pod, spec) = (json!({}), json!({"name": "c", "readinessProbe": probe}));
+            let is_init = false;
+            let container = Container {
+                pod: &pod,
+                spec: &spec,
+                is_init,
+            };
+            !matches!(ready_after_ms(&container, "host"), Ready::Never)
+        };
+        assert!(!ready(json!({"exec": {"command": ["/bin/false"]}})));
+        assert!(!ready(json!({"exec": {"command": ["sh", "-c", "test 1 -eq 2"]}})));
+        assert!(ready(json!({"exec": {"command": ["cat", "/tmp/healthy"]}})));
+        assert!(ready(json!({"exec": {"command": ["who-knows"]}})));
+        assert!(ready(json!({"httpGet": {"port": 80}})));
+        assert!(ready(Value::Null));
+    }
 }

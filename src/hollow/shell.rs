@@ -8,4 +8,4 @@ mod arithmetic;
 mod parse;
 mod run;
 
-pub(super) use run::{Disk, End, Run};
+pub(super) use run::{Disk, End, Ended, Run};

@@ -181,7 +181,8 @@ impl Collector {
             }
             let is_present = || {
                 let view = self.client.store().view();
-                standing(&self.client, &view, object.key(), &owner).is_ok_and(|found| matches!(found, Standing::Present))
+                standing(&self.client, &view, object.key(), &owner)
+                    .is_ok_and(|found| matches!(found, Standing::Present))
             };
             if !is_present() {
                 self.queue.add(Work::Object(Place::of(storage, object)));
