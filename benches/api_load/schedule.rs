@@ -1,4 +1,5 @@
-//! From a Deployment to Pods that run: the controllers, the scheduler and simulated nodes in the server's process.
+//! With the controllers, the scheduler and simulated nodes in the server's process: from a Deployment to Pods that run, and
+//! what all of them cost those who write something else.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,8 +14,11 @@ use crate::client::{Client, Question, Transport};
 use crate::cost::stopwatch;
 use crate::dataset::Served;
 use crate::failure::Failure;
+use crate::load::Load;
 use crate::scenario::{Batch, Key, Round, Running, Scenario, Sets, State};
+use crate::stage::Stage;
 use crate::watches::Watcher;
+use crate::writes::{NAMESPACES, create_config_map, fresh_numbers};
 use flatkube::store::Durability;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -22,8 +26,29 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 /// Pods of a run that only shows that it works.
 const FEW: usize = 5;
 
-/// A Deployment of a size that people make, and a burst.
+/// Nodes beside a server that others write to.
+const NODES: usize = 10;
+/// Connections that write, and what they write in a round.
+const WRITERS: usize = 32;
+const CREATES: usize = 5_000;
+
+/// A Deployment of a size that people make, and a burst; creates beside controllers.
 pub(crate) fn scenarios() -> Vec<Scenario> {
+    let mut all = deployments();
+    all.push(Scenario {
+        key: Key::plain("create_beside_controllers", State::Empty, 0),
+        about: "one ConfigMap a request while all controllers follow the log; .off: on a server without them",
+        clients: WRITERS,
+        sets: Sets {
+            quick: true,
+            ..Sets::default()
+        },
+        open: Box::new(BesideControllers::open),
+    });
+    all
+}
+
+fn deployments() -> Vec<Scenario> {
     [
         (
             "schedule_deployment",
@@ -111,6 +136,70 @@ impl Running for Schedule {
                 parts: vec![("bound", batch(bound))],
                 ..Round::from(batch(ready))
             })
+        })
+    }
+}
+
+struct BesideControllers {
+    runtime: Rc<tokio::runtime::Runtime>,
+    on: (Served, Load),
+    off: (Served, Load),
+    creates: usize,
+}
+
+impl BesideControllers {
+    fn open(stage: &mut Stage) -> Result<Box<dyn Running>, Failure> {
+        let runtime = stage.runtime.clone();
+        let connected = |served: Served| {
+            served.make_namespaces(NAMESPACES);
+            let load = runtime.block_on(Load::connect(&served.target, Transport::Plain, WRITERS))?;
+            Ok((served, load))
+        };
+        Ok(Box::new(Self {
+            on: connected(Served::start_cluster(Durability::Fsync, NODES))?,
+            off: connected(Served::start(Durability::Fsync, true))?,
+            creates: if stage.effort.half_round.is_zero() {
+                WRITERS
+            } else {
+                CREATES
+            },
+            runtime,
+        }))
+    }
+
+    fn creates(&mut self, is_on: bool) -> Result<Batch, Failure> {
+        let questions: Vec<_> = fresh_numbers(self.creates).map(create_config_map).collect();
+        let (_, load) = if is_on { &mut self.on } else { &mut self.off };
+        self.runtime
+            .block_on(load.run(self.creates, None, |n| questions[n].clone()))
+    }
+
+    /// How many revisions the controller that is furthest behind has not looked at.
+    fn lag_revisions(&mut self) -> Result<u64, Failure> {
+        let text = self
+            .runtime
+            .block_on(self.on.1.first().read(&Question::get("/metrics")))?;
+        let text = String::from_utf8_lossy(&text);
+        let lags = text
+            .lines()
+            .filter(|line| line.starts_with("flatkube_controller_lag_revisions"));
+        let counts = lags.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        Ok(counts.fold(0.0, f64::max) as u64)
+    }
+}
+
+impl Running for BesideControllers {
+    fn ours(&mut self) -> Result<Round, Failure> {
+        let off = self.creates(false)?;
+        let whole = self.creates(true)?;
+        let lag = self.lag_revisions()?;
+        eprintln!(
+            "  after {} creates the last controller was {lag} revisions behind",
+            self.creates
+        );
+        Ok(Round {
+            parts: vec![("off", off)],
+            ..Round::from(whole)
         })
     }
 }
