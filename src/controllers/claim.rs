@@ -12,7 +12,7 @@ use super::runtime::Change;
 use crate::api::Client;
 use crate::api::status::Status;
 use crate::resources::ResourceRef;
-use crate::store::{Object, Range, Requirement, Selection, View};
+use crate::store::{Damaged, Object, Range, Requirement, Selection, View};
 use crate::tree::Value;
 
 /// Objects of a listing that are taken at a time.
@@ -30,6 +30,14 @@ pub(super) struct Claimant<'a> {
     pub(super) may_adopt: fn(&Value) -> bool,
 }
 
+/// How dependents are kept whose end must not be missed.
+pub(super) struct Tracking {
+    /// What is taken in gets this finalizer, and what is let go loses it.
+    pub(super) finalizer: &'static str,
+    /// Whether nothing is to be learned of one that is owned and selected: it is passed over without being parsed.
+    pub(super) is_settled: fn(&Object) -> Result<bool, Damaged>,
+}
+
 /// What becomes of an object.
 enum Claim {
     Keep,
@@ -45,6 +53,16 @@ impl Claimant<'_> {
     /// What the owner controls, objects that are being deleted included. An owner that is being deleted takes nothing in and lets
     /// nothing go.
     pub(super) async fn claim(&self, view: &Arc<View>) -> Result<Vec<Value>, Failure> {
+        self.claim_all(view, None).await
+    }
+
+    /// The same of dependents that have a finalizer until their end is noted.
+    pub(super) async fn claim_tracked(&self, view: &Arc<View>, tracking: &Tracking) -> Result<Vec<Value>, Failure> {
+        self.claim_all(view, Some(tracking)).await
+    }
+
+    async fn claim_all(&self, view: &Arc<View>, tracking: Option<&Tracking>) -> Result<Vec<Value>, Failure> {
+        let finalizer = tracking.map(|tracking| tracking.finalizer);
         let metadata = &self.owner["metadata"];
         let uid = metadata["uid"].as_str().unwrap_or("");
         let is_deleting = !metadata["deletionTimestamp"].is_null();
@@ -64,16 +82,22 @@ impl Claimant<'_> {
                     if !is_owned && object.sidecar()?.owners.iter().any(|owner| owner == uid) {
                         continue;
                     }
+                    if let Some(tracking) = tracking.filter(|_| is_owned)
+                        && (tracking.is_settled)(&object)?
+                        && self.selection.matches(&object)?
+                    {
+                        continue;
+                    }
                     let tree = self.client.read(self.dependents, &object)?;
                     match self.claim_of(&object, &tree, uid, is_deleting)? {
                         Claim::Leave => {}
                         Claim::Keep => claimed.push(tree),
                         Claim::Adopt => {
-                            if self.adopt(&object).await? {
-                                claimed.push(tree);
+                            if self.adopt(&object, finalizer).await? {
+                                claimed.push(self.taken_in(&tree, finalizer));
                             }
                         }
-                        Claim::Release => self.release(&object, uid).await?,
+                        Claim::Release => self.release(&object, uid, finalizer).await?,
                     }
                 }
             }
@@ -94,9 +118,25 @@ impl Claimant<'_> {
         })
     }
 
-    /// Whether the object is now controlled by the owner.
-    async fn adopt(&self, object: &Object) -> Result<bool, Failure> {
+    /// An object as the owner's.
+    fn taken_in(&self, object: &Value, finalizer: Option<&'static str>) -> Value {
+        let mut new = object.clone();
+        let list = |list: &Value| list.as_array().map_or_else(Vec::new, |list| list.to_vec());
         let reference = controller_reference(self.owner);
+        let mut owners = list(&object["metadata"]["ownerReferences"]);
+        owners.retain(|owner| owner["uid"] != reference["uid"]);
+        owners.push(reference);
+        new["metadata"]["ownerReferences"] = owners.into();
+        let mut finalizers = list(&object["metadata"]["finalizers"]);
+        if let Some(finalizer) = finalizer.filter(|finalizer| !finalizers.iter().any(|other| *other == *finalizer)) {
+            finalizers.push(finalizer.into());
+            new["metadata"]["finalizers"] = finalizers.into();
+        }
+        new
+    }
+
+    /// Whether the object is now controlled by the owner.
+    async fn adopt(&self, object: &Object, finalizer: Option<&'static str>) -> Result<bool, Failure> {
         let adopted = AtomicBool::new(false);
         let uid = object.sidecar()?.uid.as_str().to_owned();
         let edit = |old: &Value| {
@@ -107,23 +147,18 @@ impl Claimant<'_> {
             let is_controlled = owners.is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
             let is_free = !is_controlled && old["metadata"]["deletionTimestamp"].is_null();
             adopted.store(is_free, Ordering::Relaxed);
-            if !is_free {
-                return None;
-            }
-            let mut new = old.clone();
-            let mut owners = owners.map_or_else(Vec::new, |owners| owners.to_vec());
-            owners.retain(|owner| owner["uid"] != reference["uid"]);
-            owners.push(reference.clone());
-            new["metadata"]["ownerReferences"] = owners.into();
-            Some(new)
+            is_free.then(|| self.taken_in(old, finalizer))
         };
         gone_is_fine(self.client.change(self.dependents, None, object.key(), edit).await)?;
         Ok(adopted.into_inner())
     }
 
-    async fn release(&self, object: &Object, uid: &str) -> Result<(), Failure> {
+    async fn release(&self, object: &Object, uid: &str, finalizer: Option<&'static str>) -> Result<(), Failure> {
         let edit = |old: &Value| {
             let mut new = old.clone();
+            if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
+                finalizers.retain(|other| finalizer.is_none_or(|finalizer| *other != *finalizer));
+            }
             let owners = new["metadata"]["ownerReferences"].as_array_mut()?;
             owners.retain(|owner| owner["uid"] != uid);
             Some(new)

@@ -63,6 +63,14 @@ pub(super) trait Controller: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// Keys that want a look, besides its own, because an object of its own resource is gone.
+    ///
+    /// # Errors
+    /// When what is stored cannot be read.
+    fn bereaved(&self, _gone: &Object, _view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
+        Ok(Vec::new())
+    }
+
     /// Looks at the object with this key, which may be gone, and does what has to be done.
     ///
     /// # Errors
@@ -141,6 +149,14 @@ async fn follow(
             tokio::time::sleep(AGAIN).await;
         }
     };
+    let note_concerned = async |event: &Event, keys: Result<Vec<Arc<str>>, Failure>| match keys {
+        Ok(keys) => keys.into_iter().for_each(|key| queue.add(key)),
+        Err(error) => {
+            let key = event.object.key();
+            tracing::warn!(resource = storage, key, %error, "whom an event concerns cannot be told");
+            ask_for_all().await;
+        }
+    };
     loop {
         let revision = store.view().revision();
         let Ok(mut follower) = store.follow(storage, None, revision) else {
@@ -154,15 +170,15 @@ async fn follow(
                     if controller.is_about(&event.object).unwrap_or(true) {
                         queue.add(event.object.key().into());
                     }
-                }
-                Ok(Some(event)) => match controller.concerned(&Change::of(storage, &event), &store.view()) {
-                    Ok(keys) => keys.into_iter().for_each(|key| queue.add(key)),
-                    Err(error) => {
-                        let key = event.object.key();
-                        tracing::warn!(resource = storage, key, %error, "whom an event concerns cannot be told");
-                        ask_for_all().await;
+                    if event.kind == EventKind::Deleted {
+                        let keys = controller.bereaved(&event.object, &store.view());
+                        note_concerned(&event, keys).await;
                     }
-                },
+                }
+                Ok(Some(event)) => {
+                    let keys = controller.concerned(&Change::of(storage, &event), &store.view());
+                    note_concerned(&event, keys).await;
+                }
                 Ok(None) => {
                     lag.set(0.0);
                     follower.changed().await;

@@ -10,7 +10,9 @@ const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 fn every_second(name: &str, more: &Value) -> Value {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let mut spec = json!({
-        "schedule": "@every 1s", "jobTemplate": {"metadata": {"labels": {"of": name}}, "spec": {"template": template}}});
+        "schedule": "@every 1s", "jobTemplate": {"metadata": {"labels": {"of": name}},
+            // Whose status nobody else writes.
+            "spec": {"template": template, "managedBy": "example.com/test"}}});
     for (field, value) in more.as_object().unwrap() {
         spec[field] = value.clone();
     }
