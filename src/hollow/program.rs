@@ -113,10 +113,15 @@ fn of_command(container: &Container<'_>, restarts: i64, host: &str) -> Outcome {
     let log = spec["terminationMessagePath"]
         .as_str()
         .unwrap_or("/dev/termination-log");
-    let message = ended.written.iter().rev().find(|(path, _)| path == log);
+    let written = ended.written.iter().rev().find(|(path, _)| path == log);
+    let message = |code| match written {
+        Some((_, text)) => Some(text.clone()),
+        None if code != 0 && spec["terminationMessagePolicy"] == "FallbackToLogsOnError" => Some(ended.printed.clone()),
+        None => None,
+    };
     match ended.end {
         shell::End::Code(code) => Outcome {
-            message: message.map(|(_, text)| text.clone()),
+            message: message(code).filter(|text| !text.is_empty()),
             ..Outcome::ends(ended.slept_ms, code)
         },
         shell::End::Forever => Outcome::RUNS_ON,

@@ -300,7 +300,6 @@ impl State<'_> {
     fn print(&mut self, text: &str) {
         if self.printed.len() + text.len() < PRINTED_MAX {
             self.printed.push_str(text);
-            self.printed.push('\n');
         }
     }
 
@@ -368,11 +367,14 @@ impl State<'_> {
             "exit" | "return" => Err(Stop::Exit(first.parse::<i64>().map_or(0, |code| code & 255))),
             "echo" | "printf" => {
                 let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-                let words = match words.split_first() {
-                    Some((&("-n" | "-e" | "-ne"), rest)) => rest,
-                    _ => &words,
+                let (option, words) = match words.split_first() {
+                    Some((option @ &("-n" | "-e" | "-ne"), rest)) => (*option, rest),
+                    _ => ("", &*words),
                 };
                 self.print(&words.join(" "));
+                if name == "echo" && !option.contains('n') {
+                    self.print("\n");
+                }
                 Ok(0)
             }
             "sleep" => {
@@ -391,7 +393,7 @@ impl State<'_> {
             }
             "expr" => {
                 let value = self.arithmetic(&arguments.join(" ")).ok_or(Stop::Unknown)?;
-                self.print(&value.to_string());
+                self.print(&format!("{value}\n"));
                 Ok(i64::from(value == 0))
             }
             "[" | "[[" | "test" => {
@@ -536,12 +538,9 @@ mod tests {
                 run: "w".into(),
             },
         };
-        let ended = run.command(&["sh", "-c", "echo hello; echo DONE > /dev/termination-log"]);
-        assert_eq!(ended.printed, "hello\n");
-        assert_eq!(
-            ended.written,
-            [("/dev/termination-log".to_owned(), "DONE\n".to_owned())]
-        );
+        let ended = run.command(&["sh", "-c", "echo hello; echo -n DONE > /dev/termination-log; printf x"]);
+        assert_eq!(ended.printed, "hello\nx");
+        assert_eq!(ended.written, [("/dev/termination-log".to_owned(), "DONE".to_owned())]);
     }
 
     #[test]
