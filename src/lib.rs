@@ -9,6 +9,7 @@ pub mod auth;
 pub mod cel;
 pub mod cli;
 pub mod controllers;
+pub mod encryption;
 mod events;
 pub mod hollow;
 pub mod patch;

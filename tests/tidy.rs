@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 12] = [
     &["cel"],
     &["schema"],
     &["resources", "patch"],
-    &["admission", "auth"],
+    &["admission", "auth", "encryption"],
     &["api"],
     &["events"],
     &["scheduler", "hollow"],

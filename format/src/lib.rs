@@ -31,3 +31,11 @@ mod shelf_builder;
 pub mod sidecar;
 
 pub use error::{FormatError, Reason};
+
+/// What the stored JSON of a sealed (encrypted) object begins with; that of no other object does.
+pub const SEALED_HEAD: &[u8] = b"{\"sealed\":\"";
+
+/// Whether stored JSON is the envelope of a sealed object: what its sidecar says of spans is then not true of these bytes.
+pub fn is_sealed(json: &[u8]) -> bool {
+    json.starts_with(SEALED_HEAD)
+}

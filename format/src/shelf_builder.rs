@@ -43,6 +43,9 @@ struct Rows {
 impl Rows {
     /// Adds a row; `false` if that cannot be.
     fn push(&mut self, json: &[u8], sidecar: &ArchivedSidecar, revision: u64) -> bool {
+        if crate::is_sealed(json) {
+            return false;
+        }
         let layout = sidecar.layout.to_native();
         let Some(metadata) = json.get(sidecar.metadata_span(digit_count(revision))) else {
             return false;

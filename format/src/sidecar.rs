@@ -134,6 +134,11 @@ impl ArchivedSidecar {
         self.metadata_start.to_native() as usize..digits_end.saturating_add(self.metadata_tail.to_native() as usize)
     }
 
+    /// All of it, to be changed and archived anew.
+    pub fn to_sidecar(&self) -> Result<Sidecar, FormatError> {
+        rkyv::api::high::deserialize::<Sidecar, Failure>(self).map_err(|_| FormatError::new(HEAD_LEN, Reason::Archive))
+    }
+
     /// The value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         find(&self.labels, name)

@@ -276,7 +276,9 @@ async fn open_store(directory: &Path, options: Options, archiver: KindArchiver) 
             file: path.display().to_string(),
             source,
         })?;
-        Store::open(Arc::new(disk), options, Arc::new(archiver))
+        let store = Store::open(Arc::new(disk), options, Arc::new(archiver))?;
+        store.prove_sealed()?;
+        Ok::<_, OpenError>(store)
     });
     match opened.await {
         Ok(opened) => Ok(opened?),

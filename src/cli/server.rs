@@ -17,6 +17,7 @@ use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
 use crate::controllers::Controllers;
+use crate::encryption::{Keyring, Upkeep};
 use crate::hollow::{Hollow, NODES_MAX, Profile};
 use crate::scheduler::Scheduler;
 use crate::store::{self, OpenError, Options};
@@ -68,6 +69,15 @@ pub(super) struct Arguments {
     /// Bearer tokens, in kube-apiserver's form: token,user,uid,"group1,group2"
     #[arg(long, value_name = "CSV")]
     token_auth_file: Option<PathBuf>,
+
+    /// Which resources are encrypted on the disk and by which keys: kube-apiserver's EncryptionConfiguration, with the providers
+    /// aesgcm, secretbox, kms (v2) and identity
+    #[arg(long, value_name = "FILE")]
+    encryption_provider_config: Option<PathBuf>,
+
+    /// Read that file again when it changes; what other keys encrypted is then written anew
+    #[arg(long, requires = "encryption_provider_config")]
+    encryption_provider_config_automatic_reload: bool,
 
     /// When a write is acknowledged: after it is synced to disk, or when the operating system has it
     #[arg(long, value_enum, default_value_t = Durability::Fsync)]
@@ -211,6 +221,10 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         _ => store::Durability::Os,
     };
     let is_lax = durability == store::Durability::Os && !arguments.ephemeral;
+    let keyring = match &arguments.encryption_provider_config {
+        None => None,
+        Some(path) => Some(Keyring::read(path).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?),
+    };
     let config = ServerConfig {
         data_dir: data_dir.clone(),
         bind: arguments.bind,
@@ -219,6 +233,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         store: Options {
             durability,
             history_bytes: arguments.history_bytes,
+            sealing: keyring.clone().map(|keyring| keyring as _),
             ..arguments.tuning.options()
         },
         controllers: arguments.controllers == Switch::On,
@@ -236,6 +251,14 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         Some(path) => Profile::read(path).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?,
     };
     let server = Server::start(config).await.map_err(explain)?;
+    let encryption = keyring.map(|keyring| {
+        let upkeep = Upkeep {
+            keyring,
+            store: server.store().clone(),
+            reload: arguments.encryption_provider_config_automatic_reload,
+        };
+        tokio::spawn(upkeep.run())
+    });
     let is_on = arguments.controllers == Switch::On;
     let controllers = is_on.then(|| Controllers::start(&server));
     let scheduler = is_on.then(|| Scheduler::start(&server));
@@ -249,6 +272,9 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     let _ = writeln!(io::stdout(), "{}", ready_line(&server, arguments, &data_dir, started));
     let name = signals.next().await;
     tracing::info!("{name}: stopping");
+    if let Some(encryption) = encryption {
+        encryption.abort();
+    }
     tokio::select! {
         () = stop(server, controllers, scheduler, hollow) => tracing::info!("stopped"),
         name = signals.next() => {
@@ -350,6 +376,7 @@ pub(super) fn explain(error: StartError) -> Failure {
                 OpenError::InUse { .. } => Exit::InUse,
                 OpenError::NewerFormat { .. } => Exit::NewerFormat,
                 OpenError::Damaged(_) => Exit::Damaged,
+                OpenError::Sealed { .. } => Exit::Failure,
                 OpenError::NoSpace { .. } => Exit::DiskFull,
                 OpenError::ReadOnly { .. } => Exit::NotPermitted,
                 OpenError::Io { source, .. } => Exit::of_io(source),

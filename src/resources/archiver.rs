@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use flatkube_format::is_sealed;
 use flatkube_format::shelf::RowFrame;
 
 use super::custom::Registry;
@@ -25,6 +26,9 @@ impl Archiver for KindArchiver {
     }
 
     fn archive(&self, resource: &str, _key: &str, json: &[u8]) -> Result<Vec<u8>, ArchiveError> {
+        if is_sealed(json) {
+            return Err(ArchiveError("it is encrypted".to_owned()));
+        }
         match self.custom.served().stored(resource) {
             Some(custom) => archive_as(Some(custom), json),
             None => archive(resource, json),

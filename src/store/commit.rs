@@ -237,7 +237,7 @@ impl Committer {
         let (json, sidecar);
         let stored_previous = match &current {
             Current::Stored(object) if !self.is_in_active(object) => {
-                (json, sidecar) = (object.json()?, object.sidecar_bytes()?);
+                (json, sidecar) = (object.stored_json()?, object.sidecar_bytes()?);
                 Some(Previous::Inline {
                     revision: object.revision(),
                     json,
@@ -284,7 +284,7 @@ impl Committer {
             let previous = match &current {
                 Current::Absent => 0,
                 Current::Staged(index) => self.staged[*index].len as usize,
-                Current::Stored(object) => object.json()?.len() + object.sidecar_bytes()?.len(),
+                Current::Stored(object) => object.stored_json()?.len() + object.sidecar_bytes()?.len(),
             };
             return Err(Refusal::NoRoom {
                 len: len + previous + frame::ALIGN + footer,
@@ -310,7 +310,7 @@ impl Committer {
             });
         }
         Ok(view
-            .get(&write.resource, &write.key)?
+            .stored(&write.resource, &write.key)?
             .map_or(Current::Absent, Current::Stored))
     }
 

@@ -83,7 +83,8 @@ impl Working<'_> {
 }
 
 impl Engine {
-    pub(super) fn new(disk: Arc<dyn Disk>, options: Options, manifest: ManifestFile, view: View) -> Engine {
+    pub(super) fn new(disk: Arc<dyn Disk>, options: Options, manifest: ManifestFile, mut view: View) -> Engine {
+        view.sealed_by(options.sealing.clone());
         let reached = Arc::new(Bell::default());
         reached.ring(view.revision());
         let floor = floor_of_every_resource(&manifest.lock());

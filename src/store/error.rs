@@ -98,6 +98,19 @@ pub enum OpenError {
         /// What is missing.
         what: NoSpace,
     },
+    /// What is sealed cannot be opened.
+    #[error(
+        "{object} is encrypted by {by} and cannot be read: {reason}; start with the --encryption-provider-config that has the \
+         key it was written with"
+    )]
+    Sealed {
+        /// Resource and key of the first such object.
+        object: String,
+        /// Provider and name of the key.
+        by: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The operating system refused something.
     #[error("{file}: cannot {action}: {source}")]
     Io {
@@ -136,6 +149,9 @@ pub enum WriteError {
     /// The current version could not be read.
     #[error(transparent)]
     Damaged(#[from] Damaged),
+    /// The object could not be encrypted: a key service that does not answer.
+    #[error("{0}")]
+    Sealing(String),
     /// The store was closed.
     #[error("the store is closed")]
     Closed,

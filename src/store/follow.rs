@@ -121,6 +121,17 @@ impl Follower {
                         object: Object::of_record(segment, &record),
                         previous: Object::before_record(segment, &record)?,
                     };
+                    let event = match view
+                        .resource(&self.resource)
+                        .and_then(|resource| resource.sealing.as_ref())
+                    {
+                        None => event,
+                        Some(sealing) => Event {
+                            object: event.object.opened_by(sealing),
+                            previous: event.previous.map(|previous| previous.opened_by(sealing)),
+                            ..event
+                        },
+                    };
                     self.position = entry.revision;
                     return Ok(Some(event));
                 }

@@ -12,6 +12,7 @@ use super::layer::{Head, KeyRange, Layer, Source};
 use super::log::Log;
 use super::object::Object;
 use super::resource_view::ResourceView;
+use super::sealing::ResourceSealing;
 use super::selection::{Listed, Requirement, Selection};
 use super::shelf_set::Part;
 use super::shelf_walk::{Neighbours, ShelfWalk};
@@ -44,6 +45,15 @@ pub struct Listing {
     lent: Option<Run>,
     /// Runs that were found together, in the part of the run that was lent last; the next one last.
     found: Vec<(u32, u32)>,
+    /// For resources of which some objects may be sealed.
+    opening: Option<Box<Opening>>,
+}
+
+/// Objects that may be sealed are lent one by one.
+#[derive(Clone)]
+struct Opening {
+    sealing: Arc<ResourceSealing>,
+    lent: Option<Run>,
 }
 
 /// The last object that was handed out.
@@ -55,10 +65,16 @@ enum Last {
 
 impl Listing {
     pub(super) fn new(view: &Arc<View>, resource: &str, range: Range, selection: &Selection) -> Listing {
-        Listing::between(view, resource, key_range(range, selection), selection)
+        let mut listing = Listing::between(view, resource, key_range(range, selection), selection);
+        listing.opening = listing
+            .resource
+            .sealing
+            .clone()
+            .map(|sealing| Box::new(Opening { sealing, lent: None }));
+        listing
     }
 
-    /// Over the keys of a range of bytes.
+    /// Over the keys of a range of bytes, of objects as they lie on the disk: for the store's own use.
     pub(super) fn between(view: &Arc<View>, resource: &str, range: KeyRange, selection: &Selection) -> Listing {
         let resource = view.resource(resource).cloned().unwrap_or_default();
         let shelf = ShelfWalk::new(&resource.shelf, &range);
@@ -83,6 +99,7 @@ impl Listing {
             last: None,
             lent: None,
             found: Vec::new(),
+            opening: None,
         }
     }
 
@@ -104,7 +121,26 @@ impl Listing {
 
     /// [`Listing::next`], lent until the next call. Spares the reference counts of a handle per run.
     pub fn advance(&mut self, max: usize) -> Result<Option<&Run>, Damaged> {
+        if self.opening.is_some() {
+            return self.advance_opened();
+        }
         Ok(if self.step(max)? { self.lent.as_ref() } else { None })
+    }
+
+    /// The next object, to be opened when its JSON is looked at.
+    fn advance_opened(&mut self) -> Result<Option<&Run>, Damaged> {
+        if !self.step(1)? {
+            return Ok(None);
+        }
+        let object = match &self.lent {
+            Some(Run::One(object)) => Some(object.clone()),
+            Some(Run::Shelved(run)) => run.objects().next(),
+            None => None,
+        };
+        Ok(self.opening.as_mut().and_then(|opening| {
+            opening.lent = object.map(|object| Run::One(object.opened_by(&opening.sealing)));
+            opening.lent.as_ref()
+        }))
     }
 
     /// Puts the next run into `lent`; `false` at the end.

@@ -53,6 +53,7 @@ mod retention;
 mod retired;
 mod rotate;
 mod scrub;
+mod sealing;
 mod segment;
 mod selection;
 mod shelf_set;
@@ -79,6 +80,7 @@ pub use map::Map;
 pub use object::Object;
 pub use options::{Durability, OnFatal, Options};
 pub use resource_view::ResourceView;
+pub use sealing::{Place, SealError, Sealed, Sealing, opened};
 pub use segment::Segment;
 pub use selection::{Requirement, Selection};
 pub use shelf_set::{Part, ShelfSet};
@@ -90,6 +92,7 @@ use bell::Listener;
 use commit::Committer;
 use disk::Disk;
 use engine::Engine;
+use sealing::ResourceSealing;
 pub use shelving::ShelveError;
 use shelving::Shelver;
 
@@ -172,10 +175,28 @@ impl Store {
     /// Makes one write. Resolves when it is published (and, with [`Durability::Fsync`], on disk).
     ///
     /// Dropping the future does not undo a write that was queued.
-    pub async fn write(&self, write: Write) -> Result<Written, WriteError> {
+    pub async fn write(&self, mut write: Write) -> Result<Written, WriteError> {
         if write.resource.is_empty() || write.key.is_empty() {
             return Err(WriteError::Key(write.key));
         }
+        let sealing = self.engine.options.sealing.as_ref();
+        let Some(sealing) = sealing.and_then(|by| ResourceSealing::of(by, &write.resource)) else {
+            return self.queue(write).await;
+        };
+        sealing.seal(&mut write)?;
+        match self.queue(write).await {
+            Ok(written) => Ok(Written {
+                object: written.object.opened_by(&sealing),
+                ..written
+            }),
+            Err(WriteError::Conflict { current }) => Err(WriteError::Conflict {
+                current: current.map(|current| Box::new(current.opened_by(&sealing))),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn queue(&self, write: Write) -> Result<Written, WriteError> {
         let closed = || match self.engine.failure() {
             Some(reason) => WriteError::Failed(reason.to_owned()),
             None => WriteError::Closed,

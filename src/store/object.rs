@@ -13,6 +13,7 @@ use super::archive;
 use super::error::Damaged;
 use super::log::{Log, RecordRef};
 use super::map::Map;
+use super::sealing::{OpenedObject, ResourceSealing};
 use super::segment::Segment;
 use super::shelf_set::Part;
 
@@ -25,7 +26,12 @@ pub struct Object {
 #[derive(Clone)]
 enum Place {
     Logged(Logged),
-    Shelved { part: Arc<Part>, index: u32 },
+    Shelved {
+        part: Arc<Part>,
+        index: u32,
+    },
+    /// Of a resource whose objects may be sealed, in a reader's hands.
+    Opened(Arc<OpenedObject>),
 }
 
 /// A version in a log segment.
@@ -181,6 +187,13 @@ impl Object {
         }
     }
 
+    /// What a reader is handed in place of an object of a resource whose objects may be sealed.
+    pub(super) fn opened_by(self, sealing: &Arc<ResourceSealing>) -> Object {
+        Object {
+            place: Place::Opened(Arc::new(OpenedObject::new(self, sealing))),
+        }
+    }
+
     /// Makes this the object `index` of the same part; one in the log stays what it is.
     pub(super) fn move_to(&mut self, to: usize) {
         if let Place::Shelved { index, .. } = &mut self.place {
@@ -208,6 +221,7 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => logged.version.key.in_map(&logged.map),
             Place::Shelved { part, index } => part.key_bytes(*index as usize),
+            Place::Opened(opened) => opened.stored.key_bytes(),
         }
     }
 
@@ -226,6 +240,7 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => logged.version.revision,
             Place::Shelved { part, index } => part.entry(*index as usize).revision,
+            Place::Opened(opened) => opened.stored.revision(),
         }
     }
 
@@ -234,19 +249,36 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => logged.version.shape,
             Place::Shelved { part, index } => part.entry(*index as usize).shape,
+            Place::Opened(opened) => opened.stored.shape(),
         }
     }
 
     /// Whether the object lies on a shelf; else it lies in the log.
     pub fn is_shelved(&self) -> bool {
-        matches!(self.place, Place::Shelved { .. })
+        match &self.place {
+            Place::Logged(_) => false,
+            Place::Shelved { .. } => true,
+            Place::Opened(opened) => opened.stored.is_shelved(),
+        }
     }
 
-    /// The stored JSON, with the revision in it. Shelved bytes are proven at first touch.
+    /// The stored JSON, with the revision in it. Shelved bytes are proven at first touch; what is sealed is opened then.
     pub fn json(&self) -> Result<&[u8], Damaged> {
         match &self.place {
             Place::Logged(logged) => Ok(logged.version.json.in_map(&logged.map)),
             Place::Shelved { part, index } => part.json(*index as usize),
+            Place::Opened(opened) => match opened.json()? {
+                Some(json) => Ok(json),
+                None => opened.stored.json(),
+            },
+        }
+    }
+
+    /// The JSON as it lies on the disk: the envelope of an object that is sealed, whoever has opened it.
+    pub(super) fn stored_json(&self) -> Result<&[u8], Damaged> {
+        match &self.place {
+            Place::Opened(opened) => opened.stored.json(),
+            _ => self.json(),
         }
     }
 
@@ -261,6 +293,10 @@ impl Object {
                 let index = *index as usize;
                 part.json_of(index..index + 1)
             }
+            Place::Opened(opened) => match opened.json()? {
+                Some(json) => Ok(json.clone()),
+                None => opened.stored.json_bytes(),
+            },
         }
     }
 
@@ -282,6 +318,7 @@ impl Object {
                 offset: offset.get(),
             }),
             Place::Shelved { .. } => None,
+            Place::Opened(opened) => opened.stored.record(),
         }
     }
 
@@ -306,6 +343,7 @@ impl Object {
                 };
                 sidecar.map_err(|error| Damaged::of(map.file(), &error))
             }
+            Place::Opened(opened) => opened.stored.sidecar(),
         }
     }
 
@@ -314,14 +352,16 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => Ok(logged.version.sidecar.in_map(&logged.map)),
             Place::Shelved { part, index } => part.sidecar(*index as usize),
+            Place::Opened(opened) => opened.stored.sidecar_bytes(),
         }
     }
 
     /// Damage at an offset in the object's sidecar.
-    fn damaged(&self, offset: u64, reason: String) -> Damaged {
+    pub(super) fn damaged(&self, offset: u64, reason: String) -> Damaged {
         let (map, sidecar) = match &self.place {
             Place::Logged(logged) => (&logged.map, u64::from(logged.version.sidecar.start)),
             Place::Shelved { part, index } => (part.map(), part.entry(*index as usize).sidecar.start as u64),
+            Place::Opened(opened) => return opened.stored.damaged(offset, reason),
         };
         Damaged {
             file: map.file().to_owned(),

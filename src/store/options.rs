@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::sealing::Sealing;
+
 /// When a write counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -61,6 +63,8 @@ pub struct Options {
     /// Commit on a thread of its own. `false`: only when [`Store::commit`](super::Store::commit) is called, so that a
     /// simulation decides what happens in which order.
     pub committer_thread: bool,
+    /// Who seals and opens objects; without it nothing is sealed, and what is sealed cannot be read.
+    pub sealing: Option<Arc<dyn Sealing>>,
     /// What to do when the disk failed. The default aborts the process: its memory may hold what the disk does not.
     pub on_fatal: OnFatal,
 }
@@ -87,6 +91,7 @@ impl Default for Options {
             scrub_bytes_per_second: 8 << 20,
             background: true,
             committer_thread: true,
+            sealing: None,
             on_fatal: Arc::new(|reason| {
                 tracing::error!(
                     reason,

@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use flatkube_format::is_sealed;
 use flatkube_format::manifest::PartEntry;
 use flatkube_format::shelf::{RowFrame, Shelf, ShelfBuilder};
 
@@ -140,7 +141,9 @@ impl<'a> PartWriter<'a> {
         while let Some(run) = listing.next(256).map_err(|damaged| self.told(damaged))? {
             for object in run.objects() {
                 let object = self.readable(object)?;
-                let read = object.json().and_then(|json| Ok((json, object.sidecar_bytes()?)));
+                let read = object
+                    .stored_json()
+                    .and_then(|json| Ok((json, object.sidecar_bytes()?)));
                 let (json, sidecar) = read.map_err(|damaged| self.told(damaged))?;
                 let renewed = self.renewed(&object, json)?;
                 let sidecar = renewed.as_deref().unwrap_or(sidecar);
@@ -174,7 +177,8 @@ impl<'a> PartWriter<'a> {
             .map_err(|damaged| self.told(damaged))?
             .layout
             .to_native();
-        if layout == archiver.layout(self.name) {
+        // What is sealed the shelves cannot read; its row is made when it is read, if the columns are others.
+        if layout == archiver.layout(self.name) || is_sealed(json) {
             return Ok(None);
         }
         match archiver.archive(self.name, object.key(), json) {
@@ -188,7 +192,7 @@ impl<'a> PartWriter<'a> {
 
     /// The object, or its record in the log if the shelf's bytes are damaged.
     fn readable(&self, object: Object) -> Result<Object, ShelveError> {
-        let read = object.json().and_then(|_| object.sidecar());
+        let read = object.stored_json().and_then(|_| object.sidecar());
         let Err(damaged) = read else {
             return Ok(object);
         };
@@ -218,7 +222,7 @@ impl<'a> PartWriter<'a> {
         let (at, entry) = view.log.entries_after(self.name, index, before).next()?;
         let logged = Object::at(&view.log, at).ok()?;
         let is_same = entry.revision == object.revision() && logged.key() == object.key();
-        (is_same && logged.json().is_ok() && logged.sidecar().is_ok()).then_some(logged)
+        (is_same && logged.stored_json().is_ok() && logged.sidecar().is_ok()).then_some(logged)
     }
 
     fn told(&self, damaged: Damaged) -> ShelveError {

@@ -21,6 +21,7 @@ use super::error::Damaged;
 use super::log::{EntryList, Log, RecordRef};
 use super::object::Object;
 use super::past::Past;
+use super::sealing::ResourceSealing;
 use super::shelf_set::{Place, ShelfSet};
 
 /// One storage resource at one revision. Cloning is O(1) and a clone never changes.
@@ -36,6 +37,8 @@ pub struct ResourceView {
     pub(super) floor: u64,
     /// The shelf holds every write up to this revision.
     pub(super) shelved_revision: u64,
+    /// How objects are opened that readers get, if some may be sealed.
+    pub(super) sealing: Option<Arc<ResourceSealing>>,
 }
 
 /// A delta that takes no more writes.

@@ -8,6 +8,7 @@ use super::listing::{Listing, Range};
 use super::log::{Log, RecordRef};
 use super::object::Object;
 use super::resource_view::ResourceView;
+use super::sealing::{ResourceSealing, Sealing};
 use super::selection::Selection;
 
 /// The state of all resources at one revision. Never changes once published; cloning is O(1) and shares everything.
@@ -19,6 +20,8 @@ pub struct View {
     /// Keeps every segment alive that the deltas point into, also when the store has retired it.
     pub(super) log: Log,
     pub(super) resources: imbl::OrdMap<Arc<str>, Arc<ResourceView>>,
+    /// Who opens what is sealed of resources that come to be.
+    sealing: Option<Arc<dyn Sealing>>,
 }
 
 impl View {
@@ -34,6 +37,18 @@ impl View {
 
     /// One object. O(log n).
     pub fn get(&self, resource: &str, key: &str) -> Result<Option<Object>, Damaged> {
+        let Some(resource) = self.resource(resource) else {
+            return Ok(None);
+        };
+        let found = resource.get(&self.log, key)?;
+        Ok(match &resource.sealing {
+            None => found,
+            Some(sealing) => found.map(|object| object.opened_by(sealing)),
+        })
+    }
+
+    /// One object as it lies on the disk, for the store's own use. O(log n).
+    pub(super) fn stored(&self, resource: &str, key: &str) -> Result<Option<Object>, Damaged> {
         self.resource(resource)
             .map_or(Ok(None), |resource| resource.get(&self.log, key))
     }
@@ -72,10 +87,33 @@ impl View {
     /// The resource to change; made if it is missing, copied if another view has it.
     pub(super) fn resource_mut(&mut self, name: &str) -> &mut ResourceView {
         if !self.resources.contains_key(name) {
-            self.resources.insert(name.into(), Arc::default());
+            let sealing = self.sealing.as_ref().and_then(|by| ResourceSealing::of(by, name));
+            let resource = ResourceView {
+                sealing,
+                ..ResourceView::default()
+            };
+            self.resources.insert(name.into(), Arc::new(resource));
         }
         let resource = self.resources.get_mut(name).expect("it was inserted if it was missing");
         Arc::make_mut(resource)
+    }
+
+    /// Takes `sealing` for what is there and what comes.
+    pub(super) fn sealed_by(&mut self, sealing: Option<Arc<dyn Sealing>>) {
+        self.sealing = sealing;
+        self.cover();
+    }
+
+    /// Asks anew which resources are covered.
+    pub(super) fn cover(&mut self) {
+        let Some(by) = self.sealing.clone() else { return };
+        let names: Vec<Arc<str>> = self.resources.keys().cloned().collect();
+        for name in names {
+            let sealing = ResourceSealing::of(&by, &name);
+            if sealing.is_some() && self.resource(&name).is_some_and(|resource| resource.sealing.is_none()) {
+                self.resource_mut(&name).sealing = sealing;
+            }
+        }
     }
 
     /// The view of one resource as it was at `revision`; `records` are all of its records after that, ascending.
@@ -93,6 +131,7 @@ impl View {
             revision,
             log: self.log.clone(),
             resources,
+            sealing: None,
         })
     }
 
@@ -106,6 +145,7 @@ impl View {
             revision: self.revision,
             log: self.log.clone(),
             resources,
+            sealing: None,
         }
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn commit(
         }
         WriteError::Closed => Refused::Status(Status::service_unavailable("the server is stopping")),
         WriteError::Damaged(damaged) => Refused::Status(Status::damaged(damaged)),
-        error @ WriteError::Failed(_) => Refused::Status(Status::internal(error)),
+        error @ (WriteError::Failed(_) | WriteError::Sealing(_)) => Refused::Status(Status::internal(error)),
     })
 }
 

@@ -215,9 +215,15 @@ impl Directory {
                     self.visit_logged(key, place, visit)?;
                     continue;
                 }
-                let Entry { json, sidecar, .. } = part.shelf.entry(&part.bytes, index);
+                let Entry {
+                    json,
+                    sidecar,
+                    revision,
+                    ..
+                } = part.shelf.entry(&part.bytes, index);
                 visit(&Found {
                     key,
+                    revision,
                     json: &part.bytes[json],
                     sidecar: &part.bytes[sidecar],
                 })?;
@@ -242,6 +248,7 @@ impl Directory {
         let sidecar = self.read_log(place.segment, &place.sidecar)?;
         visit(&Found {
             key,
+            revision: place.revision,
             json: &json,
             sidecar: &sidecar,
         })
@@ -251,6 +258,7 @@ impl Directory {
 /// A live object.
 pub(super) struct Found<'a> {
     pub(super) key: &'a str,
+    pub(super) revision: u64,
     pub(super) json: &'a [u8],
     pub(super) sidecar: &'a [u8],
 }

@@ -6,14 +6,18 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use flatkube_format::is_sealed;
 use indicatif::{HumanCount, ProgressBar};
+use zeroize::Zeroizing;
 
 use super::directory::{Directory, Found};
 use super::live::{self, Choice};
 use crate::cli::client::Client;
 use crate::cli::progress::Quiet;
 use crate::cli::{Exit, Failure, kubeconfig};
+use crate::encryption::Keyring;
 use crate::resources;
+use crate::store::{self, Sealing};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -62,6 +66,10 @@ pub(in crate::cli) struct Export {
     /// Events and leases of a live cluster, too
     #[arg(long, requires = "from_kubeconfig")]
     all: bool,
+
+    /// The file by which what is encrypted can be read: that of the server
+    #[arg(long, value_name = "FILE", conflicts_with = "from_kubeconfig")]
+    encryption_provider_config: Option<PathBuf>,
 
     /// The file to write, which must not exist yet; without it standard output
     #[arg(short, long, value_name = "FILE")]
@@ -141,6 +149,11 @@ pub(super) fn run(arguments: &Export) -> Result<(), Failure> {
 
 fn stored(directory: &Directory, arguments: &Export, bar: &ProgressBar, output: &mut Output) -> Result<(), Failure> {
     let log = directory.log()?;
+    let keyring = match &arguments.encryption_provider_config {
+        None => None,
+        Some(path) => Some(Keyring::read(path).map_err(|error| Failure::new(Exit::Usage, error.to_string()))?),
+    };
+    let keyring = keyring.as_deref().map(|keyring| keyring as &dyn Sealing);
     let only = arguments.resource.as_deref();
     let names: BTreeSet<&str> = directory
         .manifest()
@@ -167,13 +180,39 @@ fn stored(directory: &Directory, arguments: &Export, bar: &ProgressBar, output: 
                 return Ok(());
             }
             bar.inc(1);
+            let opened = opened(keyring, name, found)?;
+            let json = opened.as_ref().map_or(found.json, |json| json.as_slice());
             let body = if head.is_empty() {
-                found.json
+                json
             } else {
-                found.json.strip_prefix(b"{").unwrap_or(found.json)
+                json.strip_prefix(b"{").unwrap_or(json)
             };
             output.write(&[head.as_bytes(), body, b"\n"])
         })?;
     }
     Ok(())
+}
+
+/// The JSON of an object that is encrypted; `None` if it is not.
+fn opened(
+    keyring: Option<&dyn Sealing>,
+    resource: &str,
+    found: &Found<'_>,
+) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
+    let place = store::Place {
+        resource,
+        key: found.key,
+    };
+    let opened = match keyring {
+        Some(keyring) => store::opened(keyring, place, found.revision, found.json).map_err(|error| error.to_string()),
+        None if is_sealed(found.json) => Err("it is encrypted".to_owned()),
+        None => Ok(None),
+    };
+    opened.map_err(|reason| {
+        Failure::new(
+            Exit::Failure,
+            format!("{resource} {} cannot be read: {reason}", found.key),
+        )
+        .advise("give the server's --encryption-provider-config, or export from the running server")
+    })
 }
