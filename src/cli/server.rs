@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use rustix::fs::Access;
@@ -16,9 +16,10 @@ use super::plugins::PluginFlags;
 use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
-use crate::controllers::Controllers;
+use crate::controllers::{CLUSTER_CIDR, Controllers, Settings};
 use crate::encryption::{Keyring, Upkeep};
 use crate::hollow::{Hollow, NODES_MAX, Profile};
+use crate::scalars::go_duration;
 use crate::scheduler::Scheduler;
 use crate::store::{self, OpenError, Options};
 
@@ -90,6 +91,26 @@ pub(super) struct Arguments {
     /// Whether the built-in controllers and the scheduler run
     #[arg(long, value_enum, default_value_t = Switch::On)]
     controllers: Switch,
+
+    /// Give every node a range of addresses for its Pods (spec.podCIDR) out of --cluster-cidr
+    #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
+    allocate_node_cidrs: bool,
+
+    /// What nodes get their Pods' ranges of, a /24 each (IPv4) or a /64 (IPv6); one of each family behind a comma
+    #[arg(long, value_name = "CIDR[,CIDR]", default_value = CLUSTER_CIDR, value_parser = cluster_cidr)]
+    cluster_cidr: String,
+
+    /// How long a node may be silent before it is unreachable: its Pods go, after their tolerationSeconds
+    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = duration)]
+    node_monitor_grace_period: Duration,
+
+    /// How many Pods that are over may stay before the oldest of them are deleted
+    #[arg(long, value_name = "N", default_value_t = Settings::default().pods_over_max)]
+    terminated_pod_gc_threshold: usize,
+
+    /// How long Events are kept after they were written last
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    event_ttl: Duration,
 
     /// For whom large answers are compressed, of the clients that take gzip
     #[arg(long, value_enum, default_value_t = Compress::Remote)]
@@ -180,6 +201,33 @@ fn inflight(text: &str) -> Result<usize, String> {
     }
 }
 
+fn cluster_cidr(text: &str) -> Result<String, String> {
+    Settings::cluster_ranges(text).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let nanoseconds = go_duration::nanoseconds(text).ok();
+    let read = nanoseconds.and_then(|nanoseconds| Duration::try_from_secs_f64(nanoseconds / 1e9).ok());
+    read.filter(|read| !read.is_zero())
+        .ok_or_else(|| "not a time such as 90s or 1h30m".to_owned())
+}
+
+fn settings(arguments: &Arguments) -> Settings {
+    let ranges = Settings::cluster_ranges(&arguments.cluster_cidr).unwrap_or_default();
+    Settings {
+        node_monitor_grace: arguments.node_monitor_grace_period,
+        cluster_ranges: if arguments.allocate_node_cidrs {
+            ranges
+        } else {
+            Vec::new()
+        },
+        pods_over_max: arguments.terminated_pod_gc_threshold,
+        event_ttl: arguments.event_ttl,
+        ..Settings::default()
+    }
+}
+
 fn hollow_nodes(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number <= NODES_MAX);
     number.ok_or_else(|| format!("not a number up to {NODES_MAX}"))
@@ -260,7 +308,12 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         tokio::spawn(upkeep.run())
     });
     let is_on = arguments.controllers == Switch::On;
-    let controllers = is_on.then(|| Controllers::start(&server));
+    let settings = settings(arguments);
+    let controllers = if is_on {
+        Controllers::start_with(&server, &settings)
+    } else {
+        Controllers::expiry(&server, &settings)
+    };
     let scheduler = is_on.then(|| Scheduler::start(&server));
     let hollow = (arguments.hollow_nodes > 0).then(|| Hollow::start(&server, arguments.hollow_nodes, profile));
     if is_lax {
@@ -285,11 +338,9 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
     Ok(())
 }
 
-async fn stop(server: Server, controllers: Option<Controllers>, scheduler: Option<Scheduler>, hollow: Option<Hollow>) {
+async fn stop(server: Server, controllers: Controllers, scheduler: Option<Scheduler>, hollow: Option<Hollow>) {
     server.stop().await;
-    if let Some(controllers) = controllers {
-        controllers.ended().await;
-    }
+    controllers.ended().await;
     if let Some(scheduler) = scheduler {
         scheduler.ended().await;
     }

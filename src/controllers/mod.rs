@@ -18,6 +18,7 @@ mod deployment;
 mod devices;
 mod disruption;
 mod endpoints;
+mod expiry;
 mod failure;
 mod figures;
 mod finished;
@@ -26,6 +27,7 @@ mod history;
 mod job;
 mod kinds;
 mod metadata;
+mod nodes;
 mod percent;
 mod pod;
 mod policies;
@@ -34,6 +36,7 @@ mod quota;
 mod replicas;
 mod runtime;
 mod selector;
+mod settings;
 mod volumes;
 
 use accounts::{DefaultAccounts, Publisher};
@@ -48,6 +51,7 @@ use endpoints::{ClassicEndpoints, Mirror, Slices};
 use event::Recorder;
 use finished::FinishedJobs;
 use job::Jobs;
+use nodes::{Evictions, Lifecycle, NodeRanges, Ttl};
 use policies::PolicyStatus;
 use quota::Quotas;
 use replicas::Replicas;
@@ -59,6 +63,9 @@ use crate::api::Client;
 use crate::api::server::Server;
 use crate::events as event;
 
+pub use nodes::{ClusterRange, ClusterRangeError};
+pub use settings::{CLUSTER_CIDR, Settings};
+
 /// Controllers at work. They end when the server does.
 #[derive(Debug)]
 pub struct Controllers {
@@ -66,8 +73,23 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Starts them on a server.
+    /// Starts them on a server, as they are by default.
     pub fn start(server: &Server) -> Self {
+        Self::start_with(server, &Settings::default())
+    }
+
+    /// Starts that alone on a server which kube-apiserver does itself: Events expire.
+    pub fn expiry(server: &Server, settings: &Settings) -> Self {
+        let mut start = Start {
+            server,
+            tasks: JoinSet::new(),
+        };
+        start.task("event-expiry", |client| expiry::run(client, settings.event_ttl));
+        Self { tasks: start.tasks }
+    }
+
+    /// Starts them on a server.
+    pub fn start_with(server: &Server, settings: &Settings) -> Self {
         let mut start = Start {
             server,
             tasks: JoinSet::new(),
@@ -85,11 +107,27 @@ impl Controllers {
         start.controller("endpointslice-controller", |client, _| Slices::new(client));
         start.controller("endpointslicemirroring-controller", Mirror::new);
         start.controller("ephemeral-volume-controller", EphemeralVolumes::new);
+        start.task("event-expiry", |client| expiry::run(client, settings.event_ttl));
         start.controller("hollow-provisioner", HollowVolumes::new);
         start.controller("horizontal-pod-autoscaler", Autoscalers::new);
         start.controller("job-controller", Jobs::new);
+        start.controller_of(
+            "node-controller",
+            "node-ipam-controller",
+            "cidrAllocator",
+            |client, events| NodeRanges::new(client, events, settings),
+        );
+        start.controller_of(
+            "node-controller",
+            "node-lifecycle-controller",
+            "node-controller",
+            |client, events| Lifecycle::new(client, events, settings),
+        );
         start.controller("persistent-volume-binder", Claims::new);
         start.controller("persistentvolume-controller", Volumes::new);
+        start.task("pod-garbage-collector", |client| {
+            nodes::collect_pods(client, settings.clone())
+        });
         start.controller("pv-protection-controller", |client, _| VolumeProtection::new(client));
         start.controller("pvc-protection-controller", |client, _| ClaimProtection::new(client));
         start.controller("replicaset-controller", |client, events| {
@@ -105,6 +143,13 @@ impl Controllers {
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));
         start.controller("service-cidrs-controller", Ranges::new);
         start.controller("service-ip-address-controller", |client, _| Given::new(client));
+        start.controller_of(
+            "node-controller",
+            "taint-eviction-controller",
+            "taint-eviction-controller",
+            Evictions::new,
+        );
+        start.controller("ttl-controller", |client, _| Ttl::new(client));
         start.controller("ttl-after-finished-controller", |client, _| FinishedJobs::new(client));
         start.controller("validatingadmissionpolicy-status-controller", |client, _| {
             PolicyStatus::new(client)
@@ -133,10 +178,21 @@ impl Start<'_> {
 
     /// A controller of one kind of object; `None` where its resource is not served.
     fn controller<C: Controller>(&mut self, name: &'static str, make: impl FnOnce(Client, Recorder) -> Option<C>) {
-        let (recorder, events) = Recorder::new(self.client(name), name);
-        if let Some(controller) = make(self.client(name), recorder) {
+        self.controller_of(name, name, name, make);
+    }
+
+    /// One that shares its user with others, or has another name in its Events.
+    fn controller_of<C: Controller>(
+        &mut self,
+        user: &str,
+        name: &'static str,
+        component: &'static str,
+        make: impl FnOnce(Client, Recorder) -> Option<C>,
+    ) {
+        let (recorder, events) = Recorder::new(self.client(user), component);
+        if let Some(controller) = make(self.client(user), recorder) {
             self.tasks.spawn(events);
-            self.tasks.spawn(runtime::run(self.client(name), name, controller));
+            self.tasks.spawn(runtime::run(self.client(user), name, controller));
         }
     }
 

@@ -17,7 +17,6 @@ const AT_ONCE: usize = 128;
 /// How long a Lease is good for, seconds.
 const LEASE_S: u32 = 40;
 const LEASES: &str = "kube-node-lease";
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Registers all nodes and keeps them alive until the server stops.
 pub(super) async fn run(cluster: Arc<Cluster>) {
@@ -97,21 +96,11 @@ fn finished(done: Option<Result<Result<(), Status>, tokio::task::JoinError>>) {
 
 async fn register(cluster: &Cluster, nodes: &ResourceRef, at: usize) -> Result<(), Status> {
     let node = &cluster.nodes[at];
-    let made = node.client.create(nodes, None, object(cluster, at)).await;
-    match made {
-        Ok(_) => {}
-        Err(error) if error.code == 409 => report(node, nodes).await?,
-        Err(error) => return Err(error),
+    match node.client.create(nodes, None, object(cluster, at)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.code == 409 => report(node, nodes).await,
+        Err(error) => Err(error),
     }
-    // It is ready from the beginning.
-    let edit = |old: &Value| {
-        let mut new = old.clone();
-        new["spec"]["taints"]
-            .as_array_mut()?
-            .retain(|taint| taint["key"] != NOT_READY);
-        Some(new)
-    };
-    node.client.change(nodes, None, &node.name, edit).await
 }
 
 fn conditions() -> Value {

@@ -17,6 +17,7 @@ mod garbage;
 mod job;
 mod job_crashes;
 mod job_ends;
+mod nodes;
 mod policies;
 mod quota;
 mod replicas;
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
-use flatkube::controllers::Controllers;
+use flatkube::controllers::{Controllers, Settings};
 use flatkube::store::{Durability, Options};
 use serde_json::Value;
 
@@ -77,7 +78,11 @@ impl Cluster {
     }
 
     fn start_controllers(&mut self) {
-        self.controllers = Some(Controllers::start(&self.server));
+        self.start_controllers_with(&Settings::default());
+    }
+
+    fn start_controllers_with(&mut self, settings: &Settings) {
+        self.controllers = Some(Controllers::start_with(&self.server, settings));
     }
 
     /// The same data under a new server, whose controllers are not started.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 
-use super::delete::remove;
+use super::delete::{expire, remove};
 use super::delete_options::DeleteOptions;
 use super::manager::Manager;
 use super::options::WriteOptions;
@@ -196,6 +196,15 @@ impl Client {
     /// answer is kept: what is counted meanwhile is all that there is.
     pub async fn still(&self, namespace: &str) -> Stillness {
         self.api.quotas.still(namespace).await
+    }
+
+    /// Deletes an object whose time is over, as it is: nobody is asked, neither admission nor finalizers. One that was written meanwhile
+    /// stays.
+    ///
+    /// # Errors
+    /// When the store cannot write.
+    pub async fn expire(&self, resource: &ResourceRef, object: &Object) -> Result<(), Status> {
+        expire(&self.api, resource, object).await
     }
 
     /// Deletes an object.

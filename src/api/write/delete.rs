@@ -135,6 +135,17 @@ pub(super) async fn remove(api: &Api, target: &Target, options: &DeleteOptions) 
     Err(target.modified())
 }
 
+/// Deletes an object as it is, and only as it is.
+pub(super) async fn expire(api: &Api, resource: &Resource, object: &Object) -> Result<(), Status> {
+    let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
+    let prepared = commit::encode(shape, &object::of_stored(object, shape)?)?;
+    let at = Precondition::Revision(object.revision());
+    match commit::commit(api, shape, object.key(), at, Change::Delete(prepared)).await {
+        Ok(_) | Err(Refused::Conflict(_)) => Ok(()),
+        Err(Refused::Status(status)) => Err(status),
+    }
+}
+
 /// The object must be the one that the options name, at the revision that they name.
 ///
 /// # Errors
