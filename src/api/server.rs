@@ -17,7 +17,8 @@ use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, aggregation, bootstrap, write};
 use crate::admission::plugins::Plugins;
 use crate::auth::{
-    Authenticator, AuthenticatorConfig, ClientCertificates, ISSUER, Issuer, Pki, PkiError, TokenFileError, Tokens, User,
+    Authenticator, AuthenticatorConfig, Authority, ClientCertificates, ISSUER, Issuer, Pki, PkiError, TokenFileError,
+    Tokens, User,
 };
 use crate::resources::KindArchiver;
 use crate::resources::custom::Registry;
@@ -92,6 +93,7 @@ pub struct Server {
     http: Option<SocketAddr>,
     kubeconfig: PathBuf,
     authority: String,
+    signer: Arc<Authority>,
     api: Arc<Api>,
     stopper: Stopper,
     drained: mpsc::Receiver<()>,
@@ -163,7 +165,7 @@ impl Server {
         bootstrap::tell_authorities(&store, &pki).await?;
 
         let (continue_key, kubeconfig) = (pki.continue_key, pki.kubeconfig.clone());
-        let authority = pki.ca_pem.clone();
+        let (authority, signer) = (pki.ca_pem.clone(), pki.authority.clone());
         let backends = Backends::open(pki, &kubelets, limits.backends).map_err(|(path, reason)| StartError::File {
             what: "cannot use",
             path,
@@ -212,6 +214,7 @@ impl Server {
             http,
             kubeconfig,
             authority,
+            signer,
             api,
             stopper,
             drained,
@@ -237,6 +240,11 @@ impl Server {
     /// The certificate of the authority that signed the server's own, PEM.
     pub fn authority(&self) -> &str {
         &self.authority
+    }
+
+    /// Who signs certificates that clients ask for.
+    pub fn signer(&self) -> &Arc<Authority> {
+        &self.signer
     }
 
     /// A client within the process that writes as `user`, which `manager` is noted for.

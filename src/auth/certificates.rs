@@ -12,6 +12,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{FrontProxy, User};
+use crate::resources::common_name;
 
 /// The uid of a user in a certificate's subject (Kubernetes' own arc of object identifiers).
 const UID: &str = "1.3.6.1.4.1.57683.2";
@@ -94,7 +95,7 @@ impl ClientCertificates {
         presented.ends_s = certificate.validity().not_after.timestamp();
         if let Some((verifier, proxy)) = &self.proxies
             && verify(&**verifier, chain).is_ok()
-            && proxy.allows(common_name(&certificate))
+            && proxy.allows(&common_name(certificate.subject()))
         {
             presented.is_proxy = true;
         }
@@ -137,14 +138,9 @@ fn verify(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'_>]) -> Re
     verified.map(drop).map_err(|error| error.to_string())
 }
 
-fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> &'a str {
-    let name = certificate.subject().iter_common_name().next();
-    name.and_then(|name| name.as_str().ok()).unwrap_or("")
-}
-
 /// The user of a certificate: common name, uid and organizations. `leaf`: its bytes.
 fn user(leaf: &[u8], certificate: &X509Certificate<'_>) -> Result<User, String> {
-    let name = common_name(certificate);
+    let name = common_name(certificate.subject());
     if name.is_empty() {
         return Err("the certificate has no common name".into());
     }

@@ -1,6 +1,7 @@
 //! Who is calling (certificates, tokens, proxies, and the keys that prove them), and what may be done.
 
 mod authenticator;
+mod authority;
 pub mod authorization;
 mod bootstrap_tokens;
 mod certificates;
@@ -14,11 +15,12 @@ mod user;
 mod verified;
 
 pub use authenticator::{Authenticator, AuthenticatorConfig, Identified, Unauthenticated};
+pub use authority::{Authority, Usages, Wanted, names_of, subject_of_user};
 pub use bootstrap_tokens::{BOOTSTRAP_TOKEN_TYPE, parts_of_bootstrap_token};
 pub use certificates::{ClientCertificates, Presented};
 pub use front_proxy::{FrontProxy, extra_key};
 pub use issuer::{Bound, Claims, ISSUER, Issuer, Named, rotate_issuer_key};
 pub(crate) use pki::FRONT_PROXY_NAME;
-pub use pki::{Identity, Pki, PkiError};
+pub use pki::{Identity, Pki, PkiError, pem};
 pub use tokens::{TokenFileError, Tokens};
 pub use user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};

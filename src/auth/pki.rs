@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use rcgen::{
@@ -17,6 +18,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+use super::Authority;
 
 /// Why a certificate, a key or the kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,8 @@ pub struct Identity {
 pub struct Pki {
     /// The CA that signs client certificates and the server's.
     pub ca: CertificateDer<'static>,
+    /// The same, as who signs what clients ask for.
+    pub authority: Arc<Authority>,
     /// The same as PEM.
     pub ca_pem: String,
     /// The server's chain: certificate and CA.
@@ -140,7 +145,10 @@ impl Pki {
         let key = PrivateKeyDer::try_from(server_key.serialize_der())
             .map_err(|error| failed("cannot use", &dir.join("server.key"), &error))?;
         let continue_key = continue_key(&dir.join("continue.key"))?;
+        let authority = Authority::new(ca.clone(), key_pair(&dir.join("ca.key"))?)
+            .map_err(|error| failed("cannot use", &dir.join("ca.crt"), &error))?;
         Ok(Self {
+            authority: Arc::new(authority),
             chain: vec![server, ca.clone()],
             ca_pem: pem("CERTIFICATE", &ca),
             ca,
@@ -433,7 +441,8 @@ fn kubeconfig_text(
     )
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+/// A document in PEM (RFC 7468).
+pub fn pem(label: &str, der: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {label}-----\n");
     let mut rest = text.as_str();

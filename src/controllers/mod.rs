@@ -9,6 +9,7 @@ mod accounts;
 mod addresses;
 mod aggregation;
 mod autoscale;
+mod certificates;
 mod claim;
 mod condition;
 mod crew;
@@ -42,6 +43,7 @@ mod volumes;
 use accounts::{DefaultAccounts, Publisher};
 use addresses::{Given, Ranges};
 use autoscale::Autoscalers;
+use certificates::SigningRequests;
 use cron::CronJobs;
 use daemon::DaemonSets;
 use deployment::Deployments;
@@ -94,6 +96,10 @@ impl Controllers {
             server,
             tasks: JoinSet::new(),
         };
+        let signer = server.signer().clone();
+        start.controller("certificate-controller", |client, _| {
+            SigningRequests::new(client, signer)
+        });
         start.controller("clusterrole-aggregation-controller", |client, _| {
             aggregation::Aggregated::new(client)
         });

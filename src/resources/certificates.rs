@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::tree::{Value, json};
 use base64::Engine;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::error::X509Error;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -14,6 +12,7 @@ use super::edit::{default_at, items_mut, remove_at, set_at};
 use super::kind::Kind;
 use super::lookup::{integer, list, present, text};
 use super::names::{label, subdomain};
+use super::signing_request::{SigningRequest, UNKNOWN_ALGORITHM};
 use super::strategy::keep;
 use super::validate::At;
 use super::{Context, FieldError};
@@ -163,38 +162,33 @@ fn decoded(base64: &str) -> Vec<u8> {
 }
 
 /// What is wrong with a request of PKCS #10 in PEM, in the words of Go where it has some of its own.
-fn request_fault(pem: &[u8]) -> Option<String> {
-    let block = Pem::iter_from_buffer(pem).next().and_then(Result::ok);
-    let Some(block) = block.filter(|block| block.label == "CERTIFICATE REQUEST") else {
-        return Some("PEM block type must be CERTIFICATE REQUEST".to_owned());
-    };
-    match X509CertificationRequest::from_der(&block.contents) {
-        Err(_) => Some("asn1: structure error: not a certificate request".to_owned()),
-        Ok((rest, _)) if !rest.is_empty() => Some("asn1: syntax error: trailing data".to_owned()),
-        Ok((_, request)) => match request.verify_signature() {
-            // What cannot be judged here may be fine for the signer.
-            Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => None,
-            Err(_) => Some("crypto/rsa: verification error".to_owned()),
-        },
+fn request_fault(pem: &[u8]) -> Option<&'static str> {
+    match SigningRequest::parse(pem) {
+        Err(fault) => Some(fault),
+        // What cannot be judged here may be fine for the signer.
+        Ok(request) => request.unproven.filter(|why| *why != UNKNOWN_ALGORITHM),
     }
+}
+
+/// What a signing request asks for.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn signing_request(request: &Value) -> Result<SigningRequest, &'static str> {
+    SigningRequest::parse(&decoded(text(request, "/spec/request")))
 }
 
 /// The groups that a signing request asks for: the organizations of its subject. None for what cannot be read.
 pub fn requested_groups(request: &Value) -> Vec<String> {
-    let pem = decoded(text(request, "/spec/request"));
-    let Some(Ok(block)) = Pem::iter_from_buffer(&pem).next() else {
-        return Vec::new();
-    };
-    let Ok((_, parsed)) = X509CertificationRequest::from_der(&block.contents) else {
-        return Vec::new();
-    };
-    let subject = &parsed.certification_request_info.subject;
-    let groups = subject.iter_organization().map(|group| match group.as_str() {
-        Ok(text) => text.to_owned(),
-        // Texts of letters of two or four bytes, and of a byte: signers read them, so they are read here.
-        Err(_) => String::from_utf8_lossy(group.as_slice()).replace('\0', ""),
-    });
-    groups.collect()
+    signing_request(request).map_or_else(|_| Vec::new(), |asked| asked.organizations)
+}
+
+/// When the certificate that a signing request was answered with ends, Unix seconds; `None`: there is none that can be read.
+pub fn issued_until_s(request: &Value) -> Option<i64> {
+    let pem = decoded(text(request, "/status/certificate"));
+    let block = Pem::iter_from_buffer(&pem).next()?.ok()?;
+    let (_, certificate) = X509Certificate::from_der(&block.contents).ok()?;
+    Some(certificate.validity().not_after.timestamp())
 }
 
 /// Longest names of a signer: `domain/path`, in bytes.

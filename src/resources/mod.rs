@@ -48,6 +48,7 @@ mod refused;
 mod reviews;
 mod row;
 pub mod scale;
+mod signing_request;
 mod storage;
 mod storage_rules;
 mod strategy;
@@ -61,7 +62,7 @@ pub use archiver::KindArchiver;
 pub use bootstrap::{bootstrap, bootstrap_rbac, own_api_service, own_endpoints};
 pub use canonical::canonicalize;
 pub use cell::Cell;
-pub use certificates::{requested_groups, set_requester};
+pub use certificates::{issued_until_s, requested_groups, set_requester, signing_request};
 pub use convert::{from_stored, has_other_shape, to_stored};
 pub use core::pods::resources::{Amounts, PodAmounts, pod_amounts, quality_of_service};
 pub use core::pods::tolerate_failing_nodes;
@@ -79,6 +80,7 @@ pub use metadata::dedup_owners;
 pub use names::generate as generate_name;
 pub use reviews::check_review;
 pub use row::selector as selector_text;
+pub use signing_request::{AlternativeNames, SigningRequest, common_name};
 pub use strategy::{
     Begun, Context, begin_create, begin_update, complete, finish_create, finish_update, prepare_create,
     prepare_create_with, prepare_update, prepare_update_with, time_text,

@@ -3,6 +3,7 @@
 mod accounts;
 mod addresses;
 mod autoscale;
+mod certificates;
 #[path = "../serving/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
@@ -40,6 +41,8 @@ pub(crate) use client::{Answer, Client};
 pub(crate) const LONG: Duration = Duration::from_secs(50);
 
 const ADMIN: &str = "token-of-admin";
+/// Of one without rights.
+const BOB: &str = "token-of-bob";
 
 /// A server with controllers, or without them yet.
 struct Cluster {
@@ -60,7 +63,7 @@ impl Cluster {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
             dir.path().join("tokens.csv"),
-            format!("{ADMIN},admin,1,\"system:masters\"\n"),
+            format!("{ADMIN},admin,1,\"system:masters\"\n{BOB},bob,2\n"),
         )
         .unwrap();
         Self::open(dir).await

@@ -21,6 +21,7 @@ use crate::api::request::{Query, RequestInfo, Verb};
 use crate::api::status::Status;
 use crate::api::{Api, Stopping, aggregation};
 use crate::auth::User;
+use crate::auth::authorization::{Asked, Attributes, What};
 use crate::resources::custom::Registry;
 use crate::resources::{self, Propagation, ResourceRef, SubresourceRef};
 use crate::schema::FieldValidation;
@@ -80,6 +81,14 @@ impl Client {
     #[allow(clippy::unused_self, reason = "reads stand beside writes")]
     pub fn read(&self, resource: &ResourceRef, object: &Object) -> Result<Value, Status> {
         object::of_stored(object, resource)
+    }
+
+    /// Whether a user may do something, now.
+    pub fn allows(&self, user: &User, verb: &str, asked: Asked<'_>) -> bool {
+        let what = What::Resource(asked);
+        let attributes = Attributes { user, verb, what };
+        let decision = self.api.authorizer.decide(&self.api.reader.store.view(), &attributes);
+        decision.is_allowed()
     }
 
     /// What a label selector selects, as queries have it (`a=1,b in (x,y)`); `None` when it is not valid.
