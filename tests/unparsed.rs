@@ -17,6 +17,7 @@ use bytes::Bytes;
 use client::Client;
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::auth::AuthenticationOptions;
 use flatkube::resources::{self, Resource};
 use flatkube::store::{Change, Options, Precondition, Prepared, Store, Write};
 use flatkube_format::sidecar::{access, digits};
@@ -122,7 +123,10 @@ fn config(folder: &Path) -> ServerConfig {
         data_dir: folder.join("data"),
         bind: "127.0.0.1:0".parse().expect("an address"),
         http_bind: Some("127.0.0.1:0".parse().expect("an address")),
-        token_auth_file: Some(folder.join("tokens.csv")),
+        authentication: AuthenticationOptions {
+            token_auth_file: Some(folder.join("tokens.csv")),
+            ..AuthenticationOptions::default()
+        },
         store: Options {
             // The test says when to shelve, and a shelving takes long enough to be read beside.
             background: false,

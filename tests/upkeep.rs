@@ -15,6 +15,7 @@ use std::time::Duration;
 use client::Client;
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::auth::AuthenticationOptions;
 use flatkube::store::Options;
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -190,7 +191,10 @@ fn readers_see_whole_states_while_shelves_and_history_turn_over() {
             data_dir: folder.path().join("data"),
             bind: "127.0.0.1:0".parse().expect("an address"),
             http_bind: Some("127.0.0.1:0".parse().expect("an address")),
-            token_auth_file: Some(tokens),
+            authentication: AuthenticationOptions {
+                token_auth_file: Some(tokens),
+                ..AuthenticationOptions::default()
+            },
             store: options(),
             controllers: false,
             plugins: Plugins::without_accounts(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::auth::AuthenticationOptions;
 use flatkube::controllers::Controllers;
 use flatkube::hollow::{Hollow, Profile};
 use flatkube::resources::{self, Context, Resource};
@@ -103,7 +104,10 @@ impl Served {
             data_dir: data_dir.clone(),
             bind: loopback,
             http_bind: Some(loopback),
-            token_auth_file: Some(directory.path().join(TOKENS)),
+            authentication: AuthenticationOptions {
+                token_auth_file: Some(directory.path().join(TOKENS)),
+                ..AuthenticationOptions::default()
+            },
             store: Options {
                 durability,
                 background,

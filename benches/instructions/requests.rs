@@ -9,6 +9,7 @@ use std::sync::Arc;
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::read::Compress;
 use flatkube::api::server::{KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::auth::AuthenticationOptions;
 use flatkube::store::{Durability, Store};
 use tokio::sync::oneshot;
 
@@ -141,7 +142,10 @@ impl Served {
             data_dir: folder.to_owned(),
             bind: loopback,
             http_bind: Some(loopback),
-            token_auth_file: Some(tokens),
+            authentication: AuthenticationOptions {
+                token_auth_file: Some(tokens),
+                ..AuthenticationOptions::default()
+            },
             store: opened::options(Durability::Os),
             controllers: false,
             plugins: Plugins::without_accounts(),

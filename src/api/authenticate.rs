@@ -13,8 +13,10 @@ use crate::auth::User;
 ///
 /// # Errors
 /// 401 when credentials were shown that are not believed.
-pub(super) fn caller(api: &Api, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Status> {
+pub(super) fn caller(api: &Api, peer: &Peer, headers: &mut HeaderMap) -> Result<Arc<User>, Status> {
     let certificate = peer.certificate.as_ref();
     let found = api.authenticator.authenticate(certificate, headers);
-    found.map_err(|_| Status::unauthorized())
+    let user = found.map_err(|_| Status::unauthorized())?;
+    api.authenticator.strip(headers);
+    Ok(user)
 }

@@ -84,10 +84,10 @@ pub(super) async fn run(store: &Arc<Store>, address: SocketAddr) -> Result<(), S
 ///
 /// # Errors
 /// When the ConfigMap cannot be written.
-pub(super) async fn tell_authorities(store: &Arc<Store>, pki: &Pki) -> Result<(), StartError> {
+pub(super) async fn tell_authorities(store: &Arc<Store>, pki: &Pki, client_ca_pem: &str) -> Result<(), StartError> {
     let list = |text: &str| format!("[\"{text}\"]");
     let data = json!({
-        "client-ca-file": pki.ca_pem,
+        "client-ca-file": format!("{}{client_ca_pem}", pki.ca_pem),
         "requestheader-client-ca-file": pki.front_proxy_ca,
         "requestheader-allowed-names": list(FRONT_PROXY_NAME),
         "requestheader-username-headers": list("X-Remote-User"),

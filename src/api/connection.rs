@@ -100,7 +100,7 @@ const REQUEST_WINDOW: u32 = 1024 * 1024;
 /// What accept loops share.
 pub(super) struct Shared {
     pub api: Arc<Api>,
-    pub certificates: ClientCertificates,
+    pub certificates: Arc<ClientCertificates>,
     pub limits: Limits,
     pub crowd: Crowd,
     pub addresses: Arc<Addresses>,
@@ -112,7 +112,7 @@ impl Shared {
     /// `alive` is cloned for every connection.
     pub(super) fn new(
         api: Arc<Api>,
-        certificates: ClientCertificates,
+        certificates: Arc<ClientCertificates>,
         limits: Limits,
         alive: mpsc::Sender<()>,
     ) -> Arc<Self> {
@@ -160,13 +160,12 @@ pub(super) enum Transport {
 }
 
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN, client certificates asked for but not required.
-pub(super) fn tls(pki: &Pki) -> Result<TlsAcceptor, String> {
+pub(super) fn tls(pki: &Pki, certificates: Arc<ClientCertificates>) -> Result<TlsAcceptor, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = ClientCertificates::new(std::slice::from_ref(&pki.ca), None)?;
     let mut config = TlsConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_client_cert_verifier(Arc::new(verifier))
+        .with_client_cert_verifier(certificates)
         .with_single_cert(pki.chain.clone(), pki.key.clone_key())
         .map_err(|error| error.to_string())?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

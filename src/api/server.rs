@@ -17,8 +17,8 @@ use super::read::{Notice, Reader};
 use super::{Api, Client, Stopper, aggregation, bootstrap, write};
 use crate::admission::plugins::Plugins;
 use crate::auth::{
-    Authenticator, AuthenticatorConfig, Authority, ClientCertificates, ISSUER, Issuer, Pki, PkiError, TokenFileError,
-    Tokens, User,
+    AuthenticationOptions, Authenticator, AuthenticatorConfig, Authority, ClientCertificates, FlagErrors, Issuer,
+    OpenFilesError, Pki, PkiError, User,
 };
 use crate::resources::KindArchiver;
 use crate::resources::custom::Registry;
@@ -38,8 +38,8 @@ pub struct ServerConfig {
     pub bind: SocketAddr,
     /// Plain HTTP address, loopback only, same authentication.
     pub http_bind: Option<SocketAddr>,
-    /// kube-apiserver's CSV of static tokens: `token,user,uid,"group1,group2"`.
-    pub token_auth_file: Option<PathBuf>,
+    /// Who is believed.
+    pub authentication: AuthenticationOptions,
     /// Settings of the store.
     pub store: Options,
     /// Whether controllers run.
@@ -68,6 +68,9 @@ pub enum StartError {
     /// Plain HTTP is for loopback addresses only.
     #[error("plain HTTP may only listen on a loopback address, {0} is none; use the TLS address (--bind) instead")]
     NotLoopback(SocketAddr),
+    /// Flags that cannot be meant.
+    #[error(transparent)]
+    Flags(#[from] FlagErrors),
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -110,7 +113,7 @@ impl Server {
             data_dir,
             bind,
             http_bind,
-            token_auth_file,
+            authentication,
             store: store_options,
             controllers,
             plugins,
@@ -121,10 +124,8 @@ impl Server {
         if let Some(address) = http_bind.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
         }
-        let tokens = match &token_auth_file {
-            Some(path) => Tokens::read(path)?,
-            None => Tokens::default(),
-        };
+        authentication.check()?;
+        let believed = authentication.open()?;
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -152,17 +153,20 @@ impl Server {
         let archiver = KindArchiver { custom: custom.clone() };
         let store = open_store(&data_dir.join("store"), store_options, archiver).await?;
         let pki = Pki::open(&data_dir, https)?;
-        let issuer = Issuer::open(&data_dir.join("pki"), ISSUER, &[])?;
+        let issuer = Issuer::open(&data_dir.join("pki"), &authentication.accounts)?;
         let unusable = |reason| StartError::File {
             what: "cannot use",
             path: data_dir.join("pki"),
             reason,
         };
-        let acceptor = connection::tls(&pki).map_err(unusable)?;
-        let certificates = ClientCertificates::new(std::slice::from_ref(&pki.ca), None).map_err(unusable)?;
+        let mut authorities = vec![pki.ca.clone()];
+        authorities.extend(believed.client_authorities);
+        let certificates = ClientCertificates::new(&authorities, believed.front_proxy.clone()).map_err(unusable)?;
+        let certificates = Arc::new(certificates);
+        let acceptor = connection::tls(&pki, certificates.clone()).map_err(unusable)?;
 
         bootstrap::run(&store, https).await?;
-        bootstrap::tell_authorities(&store, &pki).await?;
+        bootstrap::tell_authorities(&store, &pki, &believed.client_ca_pem).await?;
 
         let (continue_key, kubeconfig) = (pki.continue_key, pki.kubeconfig.clone());
         let (authority, signer) = (pki.ca_pem.clone(), pki.authority.clone());
@@ -175,9 +179,11 @@ impl Server {
         let authenticator = Authenticator::new(
             store.clone(),
             AuthenticatorConfig {
-                tokens,
+                tokens: believed.tokens,
                 issuer: Some(Arc::new(issuer)),
-                ..AuthenticatorConfig::default()
+                bootstrap_tokens: authentication.bootstrap_tokens,
+                front_proxy: believed.front_proxy,
+                anonymous: authentication.anonymous,
             },
         );
         let (stopper, stopping) = Stopper::new();
@@ -350,12 +356,15 @@ async fn upkeep(api: Arc<Api>) {
     }
 }
 
-impl From<TokenFileError> for StartError {
-    fn from(error: TokenFileError) -> Self {
-        StartError::File {
-            what: "token file",
-            path: error.path,
-            reason: error.reason,
+impl From<OpenFilesError> for StartError {
+    fn from(error: OpenFilesError) -> Self {
+        match error {
+            OpenFilesError::Tokens(error) => StartError::File {
+                what: "token file",
+                path: error.path,
+                reason: error.reason,
+            },
+            OpenFilesError::File(error) => error.into(),
         }
     }
 }

@@ -128,6 +128,13 @@ impl Authenticator {
         }
     }
 
+    /// Takes what a proxy said of the user out of a request, once it is known who asks.
+    pub fn strip(&self, headers: &mut HeaderMap) {
+        if let Some(proxy) = &self.front_proxy {
+            proxy.strip(headers);
+        }
+    }
+
     /// Whom a bearer token stands for. `audiences`: for whom it must be made, one of them is enough; without any, for this
     /// server.
     ///

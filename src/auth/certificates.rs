@@ -25,6 +25,8 @@ pub struct ClientCertificates {
     inner: Arc<dyn ClientCertVerifier>,
     /// Of proxies that say who asks, and which of them are believed.
     proxies: Option<(Arc<dyn ClientCertVerifier>, FrontProxy)>,
+    /// Names of all authorities: clients choose what to show by them.
+    hints: Vec<DistinguishedName>,
 }
 
 /// What a client's certificate says of it.
@@ -75,10 +77,12 @@ impl ClientCertificates {
                 Some((verifier(&authorities)?, proxy))
             }
         };
-        Ok(Self {
-            inner: verifier(authorities)?,
-            proxies,
-        })
+        let inner = verifier(authorities)?;
+        let mut hints = inner.root_hint_subjects().to_vec();
+        if let Some((verifier, _)) = &proxies {
+            hints.extend_from_slice(verifier.root_hint_subjects());
+        }
+        Ok(Self { inner, proxies, hints })
     }
 
     /// What a chain says, now. A chain that is not to be believed stands for nobody; why stands in the log.
@@ -171,7 +175,7 @@ impl ClientCertVerifier for ClientCertificates {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
+        &self.hints
     }
 
     fn verify_client_cert(

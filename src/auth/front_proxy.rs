@@ -1,7 +1,7 @@
 //! An authenticating proxy in front of the server: it shows a certificate of an authority of its own and says in headers who
 //! asks.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
 use super::User;
@@ -27,6 +27,25 @@ impl FrontProxy {
     /// Whether a proxy of this name is believed.
     pub(super) fn allows(&self, common_name: &str) -> bool {
         self.allowed_names.is_empty() || self.allowed_names.iter().any(|name| name == common_name)
+    }
+
+    /// Takes away what says who asks: nobody behind this server is to believe it.
+    pub(super) fn strip(&self, headers: &mut HeaderMap) {
+        for name in [&self.username_headers, &self.uid_headers, &self.group_headers]
+            .into_iter()
+            .flatten()
+        {
+            headers.remove(name);
+        }
+        let is_extra = |name: &str| {
+            self.extra_prefixes
+                .iter()
+                .any(|prefix| name.starts_with(prefix.as_str()))
+        };
+        let extras: Vec<HeaderName> = headers.keys().filter(|name| is_extra(name.as_str())).cloned().collect();
+        for name in extras {
+            headers.remove(name);
+        }
     }
 
     /// Whom the proxy names; `None` when it names nobody.
@@ -98,6 +117,9 @@ mod tests {
         let user = proxy.user(&headers).unwrap();
         assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
         assert_eq!(user.extra["example.com/scopes"], ["read"]);
+        headers.insert("accept", HeaderValue::from_static("*/*"));
+        proxy.strip(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
 
         let mut headers = HeaderMap::new();
         headers.append("x-remote-user", HeaderValue::from_bytes("josé".as_bytes()).unwrap());

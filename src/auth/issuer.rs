@@ -1,19 +1,17 @@
 //! Tokens of service accounts: the keys that sign and prove them, and what they claim.
 //!
-//! The keys lie in `pki/`: `service-account.key` signs; `service-account.pub` holds the public keys, PEM, that signed before and
-//! are still believed. Tokens are signed by ES256; keys are named in tokens and in the key set by the digest of their public
-//! half, as kube-apiserver names them.
+//! Unless flags name others, the keys lie in `pki/`: `service-account.key` signs; `service-account.pub` holds the public keys,
+//! PEM, that signed before and are still believed. Tokens are signed as the kind of the key is, by ES256 with the key that is made
+//! here; keys are named in tokens and in the key set by the digest of their public half, as kube-apiserver names them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rcgen::PublicKeyData as _;
 use ring::digest;
-use rustls::pki_types::SubjectPublicKeyInfoDer;
-use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-use super::jws::{Jwks, PublicKey, Signed, SigningKey, key_id};
+use super::jws::{Jwks, PublicKey, Signed};
 use super::pki::{self, PkiError};
+use super::signing::{SigningKey, public_keys};
 
 /// Who signs, unless told otherwise.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
@@ -29,10 +27,47 @@ pub(super) const KEY_FILE: &str = "service-account.key";
 /// File of the keys that signed before.
 pub(super) const OLD_KEYS_FILE: &str = "service-account.pub";
 
+/// How tokens of service accounts are made and believed, in kube-apiserver's flags.
+#[derive(Debug, Clone)]
+pub struct IssuerOptions {
+    /// Who signs (`--service-account-issuer`): the first is named in new tokens, all are believed. None: [`ISSUER`].
+    pub issuers: Vec<String>,
+    /// Files of more keys that are believed (`--service-account-key-file`).
+    pub key_files: Vec<PathBuf>,
+    /// The key that signs (`--service-account-signing-key-file`), in place of that in `pki/`.
+    pub signing_key_file: Option<PathBuf>,
+    /// For whom tokens must be to be good here (`--api-audiences`). None: the issuers.
+    pub audiences: Vec<String>,
+    /// Where others are told to find the keys (`--service-account-jwks-uri`), in place of the issuer's `/openid/v1/jwks`.
+    pub jwks_uri: Option<String>,
+    /// The longest life of a token, seconds (`--service-account-max-token-expiration`).
+    pub life_s_max: Option<i64>,
+    /// Whether tokens of Pods live on beyond what their volumes ask for (`--service-account-extend-token-expiration`).
+    pub extends: bool,
+}
+
+impl Default for IssuerOptions {
+    fn default() -> Self {
+        Self {
+            issuers: Vec::new(),
+            key_files: Vec::new(),
+            signing_key_file: None,
+            audiences: Vec::new(),
+            jwks_uri: None,
+            life_s_max: None,
+            extends: true,
+        }
+    }
+}
+
 /// Signs tokens of service accounts, and proves them.
 #[derive(Debug)]
 pub struct Issuer {
-    url: String,
+    /// The first is named in new tokens; never empty.
+    urls: Vec<String>,
+    jwks_uri: String,
+    life_s_max: Option<i64>,
+    extends: bool,
     audiences: Vec<String>,
     signing: SigningKey,
     /// By their names; the first is that which signs.
@@ -142,35 +177,54 @@ pub(super) fn one_or_many<'de, D: serde::Deserializer<'de>>(deserializer: D) -> 
 }
 
 impl Issuer {
-    /// The issuer whose keys lie in `dir` (`pki/`); made if they are missing. `audiences` are those that this server itself
-    /// answers to; without any, the issuer's URL.
+    /// The issuer whose keys lie in `dir` (`pki/`), where one is made if it is missing, or in the files that `options` name.
     ///
     /// # Errors
     /// When a file can be neither read nor made, or holds no key.
-    pub fn open(dir: &Path, url: &str, audiences: &[String]) -> Result<Self, PkiError> {
-        let path = dir.join(KEY_FILE);
-        let pair = pki::key_pair(&path)?;
-        let id = key_id(&pair.subject_public_key_info());
-        let signing = SigningKey::new(&pair.serialize_der(), id.clone());
-        let signing = signing.map_err(|error| pki::failed("cannot use", &path, &error))?;
-        let mut keys = vec![(id, signing.public())];
-        let path = dir.join(OLD_KEYS_FILE);
-        for spki in SubjectPublicKeyInfoDer::pem_slice_iter(&pki::read(&path)?.unwrap_or_default()) {
-            let spki = spki.map_err(|error| pki::failed("cannot use", &path, &format!("{error:?}")))?;
-            let key = PublicKey::of_spki(&spki)
-                .ok_or_else(|| pki::failed("cannot use", &path, &"not a public key of RSA, P-256 or P-384"))?;
-            let id = key_id(&spki);
-            if keys.len() <= KEYS_MAX && keys.iter().all(|(known, _)| *known != id) {
-                keys.push((id, key));
+    pub fn open(dir: &Path, options: &IssuerOptions) -> Result<Self, PkiError> {
+        let unusable = |path: &Path, why: String| pki::failed("cannot use", path, &why);
+        let (path, pem) = match &options.signing_key_file {
+            Some(path) => (path.clone(), must_read(path)?),
+            None => {
+                let path = dir.join(KEY_FILE);
+                let pem = pki::key_pair(&path)?.serialize_pem().into_bytes();
+                (path, pem)
             }
-        }
-        let audiences = if audiences.is_empty() {
-            vec![url.to_owned()]
-        } else {
-            audiences.to_vec()
         };
+        let signing = SigningKey::of_pem(&pem).map_err(|why| unusable(&path, why))?;
+        let mut keys = vec![(signing.id().to_owned(), signing.public())];
+        let mut add = |more: Vec<(String, PublicKey)>, max: usize| {
+            for (id, key) in more {
+                if keys.len() <= max && keys.iter().all(|(known, _)| *known != id) {
+                    keys.push((id, key));
+                }
+            }
+        };
+        for path in &options.key_files {
+            let more = public_keys(&must_read(path)?).map_err(|why| unusable(path, why))?;
+            add(more, usize::MAX);
+        }
+        let path = dir.join(OLD_KEYS_FILE);
+        let before = pki::read(&path)?.filter(|pem| options.signing_key_file.is_none() && !pem.is_empty());
+        if let Some(pem) = before {
+            add(public_keys(&pem).map_err(|why| unusable(&path, why))?, KEYS_MAX);
+        }
+        let urls = if options.issuers.is_empty() {
+            vec![ISSUER.to_owned()]
+        } else {
+            options.issuers.clone()
+        };
+        let audiences = if options.audiences.is_empty() {
+            urls.clone()
+        } else {
+            options.audiences.clone()
+        };
+        let jwks_uri = options.jwks_uri.clone();
         Ok(Self {
-            url: url.to_owned(),
+            jwks_uri: jwks_uri.unwrap_or_else(|| format!("{}/openid/v1/jwks", urls[0].trim_end_matches('/'))),
+            urls,
+            life_s_max: options.life_s_max,
+            extends: options.extends,
             audiences,
             signing,
             keys,
@@ -179,7 +233,22 @@ impl Issuer {
 
     /// Who signs.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.urls[0]
+    }
+
+    /// All whose tokens are believed here as those of service accounts.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// The longest life of a token, seconds, where there is a bound.
+    pub fn life_s_max(&self) -> Option<i64> {
+        self.life_s_max
+    }
+
+    /// Whether tokens of Pods live on beyond what their volumes ask for.
+    pub fn extends(&self) -> bool {
+        self.extends
     }
 
     /// The audiences of this server itself.
@@ -192,7 +261,7 @@ impl Issuer {
     /// # Errors
     /// When the system has no random bytes.
     pub fn sign(&self, mut claims: Claims) -> Result<String, String> {
-        claims.iss.clone_from(&self.url);
+        claims.iss.clone_from(&self.urls[0]);
         self.signing.sign(&claims)
     }
 
@@ -224,7 +293,7 @@ impl Issuer {
         let signed = Signed::parse(token)?;
         let whose: Whose = serde_json::from_slice(&signed.payload).ok()?;
         let is_legacy = whose.iss == LEGACY_ISSUER;
-        if !is_legacy && whose.iss != self.url {
+        if !is_legacy && !self.urls.contains(&whose.iss) {
             return None;
         }
         let mut named = self
@@ -257,20 +326,27 @@ impl Issuer {
         #[derive(Serialize)]
         struct Configuration<'a> {
             issuer: &'a str,
-            jwks_uri: String,
+            jwks_uri: &'a str,
             response_types_supported: [&'a str; 1],
             subject_types_supported: [&'a str; 1],
-            id_token_signing_alg_values_supported: [&'a str; 1],
+            id_token_signing_alg_values_supported: Vec<&'a str>,
         }
+        let mut algorithms: Vec<&str> = self.keys.iter().map(|(_, key)| key.algorithm()).collect();
+        algorithms.sort_unstable();
+        algorithms.dedup();
         let told = Configuration {
-            issuer: &self.url,
-            jwks_uri: format!("{}/openid/v1/jwks", self.url.trim_end_matches('/')),
+            issuer: self.url(),
+            jwks_uri: &self.jwks_uri,
             response_types_supported: ["id_token"],
             subject_types_supported: ["public"],
-            id_token_signing_alg_values_supported: ["ES256"],
+            id_token_signing_alg_values_supported: algorithms,
         };
         serde_json::to_string(&told).unwrap_or_default()
     }
+}
+
+fn must_read(path: &Path) -> Result<Vec<u8>, PkiError> {
+    pki::read(path)?.ok_or_else(|| pki::failed("cannot read", path, &"there is no such file"))
 }
 
 /// Makes a new key that signs and keeps the old one's public half, so that tokens of it stay good. A server that runs takes it
@@ -318,12 +394,12 @@ mod tests {
     #[test]
     fn tokens_of_a_key_that_was_rotated_away_are_still_proven() {
         let dir = tempfile::tempdir().unwrap();
-        let before = Issuer::open(dir.path(), ISSUER, &[]).unwrap();
+        let before = Issuer::open(dir.path(), &IssuerOptions::default()).unwrap();
         let token = before.sign(claims()).unwrap();
         let mut ids = vec![before.signing.id().to_owned()];
         for _ in 0..2 {
             rotate_issuer_key(dir.path()).unwrap();
-            let after = Issuer::open(dir.path(), ISSUER, &[]).unwrap();
+            let after = Issuer::open(dir.path(), &IssuerOptions::default()).unwrap();
             ids.insert(0, after.signing.id().to_owned());
             let known: Vec<String> = after.keys.iter().map(|(id, _)| id.clone()).collect();
             assert_eq!(known, ids);
@@ -339,8 +415,15 @@ mod tests {
     #[test]
     fn tokens_of_others_are_none_of_ours() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let ours = Issuer::open(one.path(), ISSUER, &[]).unwrap();
-        let theirs = Issuer::open(two.path(), "https://issuer.example", &[]).unwrap();
+        let ours = Issuer::open(one.path(), &IssuerOptions::default()).unwrap();
+        let theirs = {
+            let issuers = vec!["https://issuer.example".to_owned()];
+            let options = IssuerOptions {
+                issuers,
+                ..IssuerOptions::default()
+            };
+            Issuer::open(two.path(), &options).unwrap()
+        };
         assert!(ours.prove(&theirs.sign(claims()).unwrap()).is_none());
         assert!(ours.prove("abc.def.ghi").is_none() && ours.prove("").is_none());
     }

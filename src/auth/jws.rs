@@ -5,8 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::SystemRandom;
-use ring::signature::{self, EcdsaKeyPair, KeyPair as _, RsaPublicKeyComponents, UnparsedPublicKey};
+use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey as X509Key;
@@ -95,6 +94,45 @@ pub(super) enum Curve {
     P384,
 }
 
+impl Curve {
+    /// The DER of an AlgorithmIdentifier of keys on it, without the sequence's head.
+    pub(super) fn identifier(self) -> &'static [u8] {
+        match self {
+            Self::P256 => &[
+                0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7,
+            ],
+            Self::P384 => &[
+                0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 5, 0x2b, 0x81, 0x04, 0, 0x22,
+            ],
+        }
+    }
+}
+
+/// The tag of a sequence in DER.
+pub(super) const SEQUENCE: u8 = 0x30;
+
+/// A value of DER (X.690): tag, length, content.
+pub(super) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len().to_be_bytes();
+    let length: Vec<u8> = length.iter().copied().skip_while(|byte| *byte == 0).collect();
+    let mut value = vec![tag];
+    if content.len() >= 0x80 {
+        value.push(0x80 | length.len() as u8);
+        value.extend(length);
+    } else {
+        value.push(content.len() as u8);
+    }
+    value.extend(content);
+    value
+}
+
+/// A positive number in DER, of its big-endian bytes.
+fn integer(bytes: &[u8]) -> Vec<u8> {
+    let leads = bytes.first().is_none_or(|byte| byte & 0x80 != 0);
+    let sign: &[u8] = if leads { &[0] } else { &[] };
+    der(0x02, &[sign, bytes].concat())
+}
+
 /// A key that proves signatures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PublicKey {
@@ -181,6 +219,29 @@ impl PublicKey {
         }
     }
 
+    /// The algorithm that its owner signs tokens with.
+    pub(super) fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Ec { curve: Curve::P256, .. } => "ES256",
+            Self::Ec { curve: Curve::P384, .. } => "ES384",
+            Self::Rsa { .. } => "RS256",
+        }
+    }
+
+    /// The key as a SubjectPublicKeyInfo (RFC 5280, 4.1; RFC 3279, 2.3), DER.
+    pub(super) fn spki(&self) -> Vec<u8> {
+        const RSA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 0x05, 0];
+        let (algorithm, key) = match self {
+            Self::Ec { curve, point } => (der(SEQUENCE, curve.identifier()), point.clone()),
+            Self::Rsa { n, e } => {
+                let numbers = [integer(n), integer(e)].concat();
+                (der(SEQUENCE, RSA), der(SEQUENCE, &numbers))
+            }
+        };
+        let key = der(0x03, &[&[0], key.as_slice()].concat());
+        der(SEQUENCE, &[algorithm, key].concat())
+    }
+
     /// The key as a JWKS tells it, under the name `id`.
     pub(super) fn jwk(&self, id: &str) -> Jwk {
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
@@ -191,15 +252,15 @@ impl PublicKey {
         };
         match self {
             Self::Ec { curve, point } => {
-                let (crv, alg) = match curve {
-                    Curve::P256 => ("P-256", "ES256"),
-                    Curve::P384 => ("P-384", "ES384"),
+                let crv = match curve {
+                    Curve::P256 => "P-256",
+                    Curve::P384 => "P-384",
                 };
                 let (x, y) = point[1..].split_at(point.len() / 2);
                 Jwk {
                     kty: "EC".into(),
                     crv: crv.into(),
-                    alg: alg.into(),
+                    alg: self.algorithm().into(),
                     x: text(x),
                     y: text(y),
                     ..shared
@@ -207,7 +268,7 @@ impl PublicKey {
             }
             Self::Rsa { n, e } => Jwk {
                 kty: "RSA".into(),
-                alg: "RS256".into(),
+                alg: self.algorithm().into(),
                 n: text(n),
                 e: text(e),
                 ..shared
@@ -216,89 +277,26 @@ impl PublicKey {
     }
 }
 
-/// A key that signs, by ES256.
-pub(super) struct SigningKey {
-    id: String,
-    pair: EcdsaKeyPair,
-    random: SystemRandom,
-}
-
-impl std::fmt::Debug for SigningKey {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Never the key itself.
-        formatter
-            .debug_struct("SigningKey")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
-
-impl SigningKey {
-    /// The key in a PKCS #8 document, under the name `id`.
-    ///
-    /// # Errors
-    /// When it is no key of P-256.
-    pub(super) fn new(pkcs8: &[u8], id: String) -> Result<Self, String> {
-        let random = SystemRandom::new();
-        let pair = EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random)
-            .map_err(|error| error.to_string())?;
-        Ok(Self { id, pair, random })
-    }
-
-    /// The key that proves what this one signs.
-    pub(super) fn public(&self) -> PublicKey {
-        PublicKey::Ec {
-            curve: Curve::P256,
-            point: self.pair.public_key().as_ref().to_vec(),
-        }
-    }
-
-    /// The name of the key.
-    #[cfg(test)]
-    pub(super) fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// A token of `claims`. Costs a signature.
-    ///
-    /// # Errors
-    /// When claims are no JSON, or the system has no random bytes.
-    pub(super) fn sign(&self, claims: &impl Serialize) -> Result<String, String> {
-        #[derive(Serialize)]
-        struct Head<'a> {
-            alg: &'a str,
-            kid: &'a str,
-        }
-        let head = Head {
-            alg: "ES256",
-            kid: &self.id,
-        };
-        let head = serde_json::to_vec(&head).map_err(|error| error.to_string())?;
-        let claims = serde_json::to_vec(claims).map_err(|error| error.to_string())?;
-        let mut token = URL_SAFE_NO_PAD.encode(head);
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(claims, &mut token);
-        let signature = self.pair.sign(&self.random, token.as_bytes());
-        let signature = signature.map_err(|_| "the system gives no random bytes".to_owned())?;
-        token.push('.');
-        URL_SAFE_NO_PAD.encode_string(signature, &mut token);
-        Ok(token)
-    }
-}
-
 /// The name of a key: the digest of its SubjectPublicKeyInfo, as kube-apiserver names keys.
-pub(super) fn key_id(spki: &[u8]) -> String {
-    URL_SAFE_NO_PAD.encode(ring::digest::digest(&ring::digest::SHA256, spki))
+pub(super) fn key_id(key: &PublicKey) -> String {
+    URL_SAFE_NO_PAD.encode(ring::digest::digest(&ring::digest::SHA256, &key.spki()))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::signing::SigningKey;
     use super::*;
 
     fn key() -> SigningKey {
+        let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        SigningKey::of_pem(pem.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_written_down_as_others_write_it() {
         let pair = rcgen::KeyPair::generate().unwrap();
         let spki = rcgen::PublicKeyData::subject_public_key_info(&pair);
-        SigningKey::new(&pair.serialize_der(), key_id(&spki)).unwrap()
+        assert_eq!(PublicKey::of_spki(&spki).unwrap().spki(), spki);
     }
 
     #[test]

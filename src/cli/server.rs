@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use rustix::fs::Access;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::authentication::Authentication;
 use super::kubelets::Kubelets;
 use super::plugins::PluginFlags;
 use super::tuning::Tuning;
@@ -66,10 +67,6 @@ pub(super) struct Arguments {
     /// Serve plain HTTP too, on this loopback address, with the same authentication
     #[arg(long, value_name = "127.0.0.1:PORT", value_parser = loopback)]
     http_bind: Option<SocketAddr>,
-
-    /// Bearer tokens, in kube-apiserver's form: token,user,uid,"group1,group2"
-    #[arg(long, value_name = "CSV")]
-    token_auth_file: Option<PathBuf>,
 
     /// Which resources are encrypted on the disk and by which keys: kube-apiserver's EncryptionConfiguration, with the providers
     /// aesgcm, secretbox, kms (v2) and identity
@@ -134,6 +131,9 @@ pub(super) struct Arguments {
     /// What simulated nodes are like and how fast things happen on them, in YAML
     #[arg(long, value_name = "FILE", requires = "hollow_nodes")]
     hollow_profile: Option<PathBuf>,
+
+    #[command(flatten)]
+    authentication: Authentication,
 
     #[command(flatten)]
     kubelets: Kubelets,
@@ -277,7 +277,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         data_dir: data_dir.clone(),
         bind: arguments.bind,
         http_bind: arguments.http_bind,
-        token_auth_file: arguments.token_auth_file.clone(),
+        authentication: arguments.authentication.options(),
         store: Options {
             durability,
             history_bytes: arguments.history_bytes,
@@ -420,7 +420,7 @@ pub(super) fn explain(error: StartError) -> Failure {
                 _ => failure.advise("name an address of this machine with --bind"),
             }
         }
-        StartError::NotLoopback(_) => Failure::new(Exit::Usage, error.to_string()),
+        StartError::NotLoopback(_) | StartError::Flags(_) => Failure::new(Exit::Usage, error.to_string()),
         StartError::File { .. } | StartError::Bootstrap(_) => Failure::new(Exit::Failure, error.to_string()),
         StartError::Store(ref open) => {
             let exit = match open {

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::auth::AuthenticationOptions;
 use flatkube::controllers::{Controllers, Settings};
 use flatkube::store::{Durability, Options};
 use serde_json::Value;
@@ -132,7 +133,10 @@ fn config(dir: &Path) -> ServerConfig {
         data_dir: dir.join("data"),
         bind: "127.0.0.1:0".parse().unwrap(),
         http_bind: Some("127.0.0.1:0".parse().unwrap()),
-        token_auth_file: Some(dir.join("tokens.csv")),
+        authentication: AuthenticationOptions {
+            token_auth_file: Some(dir.join("tokens.csv")),
+            ..AuthenticationOptions::default()
+        },
         store: Options {
             durability: Durability::Os,
             // A test that ends removes the directory under its server.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::auth::AuthenticationOptions;
 use flatkube::store::{Durability, Options};
 use serde_json::{Value, json};
 
@@ -42,7 +43,10 @@ impl Started {
             data_dir: dir.path().join("data"),
             bind: loopback,
             http_bind: Some(loopback),
-            token_auth_file: Some(tokens),
+            authentication: AuthenticationOptions {
+                token_auth_file: Some(tokens),
+                ..AuthenticationOptions::default()
+            },
             store: Options {
                 durability: Durability::Os,
                 // A test that ends removes the directory under its server.

@@ -12,10 +12,21 @@ use crate::Started;
 use crate::client::Client;
 use flatkube::api::server::Limits;
 
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub(crate) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The head and body of a GET over TLS, HTTP/1.1, as the client of that certificate.
 async fn get(started: &Started, path: &str, identity: Option<Identity>, alpn: &[&[u8]]) -> (String, Option<Vec<u8>>) {
+    get_with(started, path, identity, alpn, "").await
+}
+
+/// With more lines of the head, each with its end.
+pub(crate) async fn get_with(
+    started: &Started,
+    path: &str,
+    identity: Option<Identity>,
+    alpn: &[&[u8]],
+    head: &str,
+) -> (String, Option<Vec<u8>>) {
     let pki = started.dir.path().join("data/pki");
     let mut roots = RootCertStore::empty();
     roots
@@ -41,7 +52,7 @@ async fn get(started: &Started, path: &str, identity: Option<Identity>, alpn: &[
     if spoken.as_deref() == Some(b"h2") {
         return (String::new(), spoken);
     }
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     // The server closes without close_notify once it has answered; what came is complete.

@@ -1,6 +1,7 @@
 //! The server as a client meets it on the wire: who is let in, what bounds it, how it ends, and what writes do.
 
 mod applying;
+mod authenticating;
 mod client;
 mod custom_resources;
 mod deletion;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use flatkube::admission::plugins::Plugins;
 use flatkube::api::server::{Compress, KubeletAccess, Limits, Server, ServerConfig};
+use flatkube::auth::AuthenticationOptions;
 use flatkube::store::{Durability, Options};
 use serde_json::json;
 
@@ -66,6 +68,17 @@ impl Started {
         started
     }
 
+    /// With whom it believes changed; given the directory for files, and the options as they are.
+    pub(crate) async fn believing(change: impl FnOnce(&Path, &mut AuthenticationOptions)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let tokens = dir.path().join("tokens.csv");
+        std::fs::write(&tokens, format!("{ADMIN},admin,1,\"system:masters\"\n")).unwrap();
+        let mut config = config(dir.path(), &tokens, Limits::default(), false);
+        change(dir.path(), &mut config.authentication);
+        let server = Server::start(config).await.unwrap();
+        Self { server, dir }
+    }
+
     /// Stops the server and starts another one on what it left.
     pub(crate) async fn again(self) -> Self {
         let Self { server, dir } = self;
@@ -92,7 +105,10 @@ fn config(dir: &Path, tokens: &Path, limits: Limits, controllers: bool) -> Serve
         data_dir: dir.join("data"),
         bind: "127.0.0.1:0".parse().unwrap(),
         http_bind: Some("127.0.0.1:0".parse().unwrap()),
-        token_auth_file: Some(tokens.to_owned()),
+        authentication: AuthenticationOptions {
+            token_auth_file: Some(tokens.to_owned()),
+            ..AuthenticationOptions::default()
+        },
         store: Options {
             durability: Durability::Os,
             // A test that ends removes the directory under its server.

@@ -6,7 +6,7 @@ use http::StatusCode;
 use super::admission::Chain;
 use super::manager::Manager;
 use super::options::WriteOptions;
-use super::{create, namespaces, object};
+use super::{create, namespaces, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
 use crate::api::request::RequestInfo;
@@ -57,7 +57,7 @@ pub(super) async fn request(
     }
     let chain = Chain::of_create(api, info, account, options.dry_run);
     chain.admit(&mut request, &mut Vec::new()).await?;
-    let life_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(LIFE_S);
+    let mut life_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(LIFE_S);
     for (is_wrong, text) in [
         (life_s < LIFE_S_MIN, "may not specify a duration less than 10 minutes"),
         (
@@ -71,6 +71,13 @@ pub(super) async fn request(
     }
     let issuer = api.authenticator.issuer();
     let issuer = issuer.ok_or_else(|| Status::not_implemented("serviceaccounts/token"))?;
+    let mut warnings = Vec::new();
+    if let Some(max) = issuer.life_s_max().filter(|max| life_s > *max) {
+        warnings.push(format!(
+            "requested expiration of {life_s} seconds shortened to {max} seconds"
+        ));
+        life_s = max;
+    }
     let now_s = object::now_s();
     let bound = &request["spec"]["boundObjectRef"];
     let mut claims = Claims {
@@ -95,9 +102,9 @@ pub(super) async fn request(
     }
     // Clients of old read their token once: it lives on, and is told of when it is used late.
     let is_for_us = claims.aud.iter().all(|audience| issuer.audiences().contains(audience));
-    if claims.kubernetes.pod.is_some() && life_s == LIFE_S_EXTENDED && is_for_us {
+    if issuer.extends() && claims.kubernetes.pod.is_some() && life_s == LIFE_S_EXTENDED && is_for_us {
         claims.kubernetes.warnafter = claims.exp;
-        claims.exp = now_s + EXTENSION_S;
+        claims.exp = now_s + issuer.life_s_max().map_or(EXTENSION_S, |max| max.min(EXTENSION_S));
     }
     let spec = &mut request["spec"];
     spec["expirationSeconds"] = life_s.into();
@@ -124,7 +131,10 @@ pub(super) async fn request(
         "token": token,
         "expirationTimestamp": object::time(now_s + life_s),
     });
-    Ok(unstored::whole(StatusCode::CREATED, &request))
+    Ok(reply::with_warnings(
+        unstored::whole(StatusCode::CREATED, &request),
+        &warnings,
+    ))
 }
 
 /// For whom the token is to be: whom the request names, or this server.
