@@ -53,15 +53,29 @@ impl Claimant<'_> {
     /// What the owner controls, objects that are being deleted included. An owner that is being deleted takes nothing in and lets
     /// nothing go.
     pub(super) async fn claim(&self, view: &Arc<View>) -> Result<Vec<Value>, Failure> {
-        self.claim_all(view, None).await
+        self.claim_all(view, None, &|_| true).await
+    }
+
+    /// The same of dependents that belong to their owner by their names, too.
+    pub(super) async fn claim_named(
+        &self,
+        view: &Arc<View>,
+        is_member: &(dyn Fn(&Value) -> bool + Sync),
+    ) -> Result<Vec<Value>, Failure> {
+        self.claim_all(view, None, is_member).await
     }
 
     /// The same of dependents that have a finalizer until their end is noted.
     pub(super) async fn claim_tracked(&self, view: &Arc<View>, tracking: &Tracking) -> Result<Vec<Value>, Failure> {
-        self.claim_all(view, Some(tracking)).await
+        self.claim_all(view, Some(tracking), &|_| true).await
     }
 
-    async fn claim_all(&self, view: &Arc<View>, tracking: Option<&Tracking>) -> Result<Vec<Value>, Failure> {
+    async fn claim_all(
+        &self,
+        view: &Arc<View>,
+        tracking: Option<&Tracking>,
+        is_member: &(dyn Fn(&Value) -> bool + Sync),
+    ) -> Result<Vec<Value>, Failure> {
         let finalizer = tracking.map(|tracking| tracking.finalizer);
         let metadata = &self.owner["metadata"];
         let uid = metadata["uid"].as_str().unwrap_or("");
@@ -89,7 +103,8 @@ impl Claimant<'_> {
                         continue;
                     }
                     let tree = self.client.read(self.dependents, &object)?;
-                    match self.claim_of(&object, &tree, uid, is_deleting)? {
+                    let is_selected = is_member(&tree) && self.selection.matches(&object)?;
+                    match self.claim_of(&object, &tree, is_selected, is_deleting)? {
                         Claim::Leave => {}
                         Claim::Keep => claimed.push(tree),
                         Claim::Adopt => {
@@ -105,9 +120,9 @@ impl Claimant<'_> {
         Ok(claimed)
     }
 
-    fn claim_of(&self, object: &Object, tree: &Value, uid: &str, is_deleting: bool) -> Result<Claim, Failure> {
+    fn claim_of(&self, object: &Object, tree: &Value, is_selected: bool, is_deleting: bool) -> Result<Claim, Failure> {
         let metadata = Metadata::of(object)?;
-        let is_selected = self.selection.matches(object)?;
+        let uid = self.owner["metadata"]["uid"].as_str().unwrap_or("");
         Ok(match metadata.controller() {
             Some(controller) if controller.uid != uid => Claim::Leave,
             Some(_) if is_selected => Claim::Keep,

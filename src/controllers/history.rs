@@ -160,7 +160,8 @@ impl History<'_> {
         revisions: &Revisions,
         in_use: impl Fn(&Value) -> bool,
     ) -> Result<(), Failure> {
-        let limit = self.owner["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(10);
+        // A limit below none keeps all.
+        let limit = self.owner["spec"]["revisionHistoryLimit"].as_i64().unwrap_or(10);
         let idle = revisions.all.iter().enumerate();
         let idle: Vec<&Value> = idle
             .filter(|(place, revision)| *place != revisions.current && !in_use(revision))

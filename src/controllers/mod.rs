@@ -38,6 +38,7 @@ mod replicas;
 mod runtime;
 mod selector;
 mod settings;
+mod stateful;
 mod volumes;
 
 use accounts::{DefaultAccounts, Publisher};
@@ -58,6 +59,7 @@ use policies::PolicyStatus;
 use quota::Quotas;
 use replicas::Replicas;
 use runtime::Controller;
+use stateful::StatefulSets;
 use tokio::task::JoinSet;
 use volumes::{ClaimProtection, Claims, EphemeralVolumes, HollowVolumes, VolumeProtection, Volumes};
 
@@ -149,6 +151,7 @@ impl Controllers {
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));
         start.controller("service-cidrs-controller", Ranges::new);
         start.controller("service-ip-address-controller", |client, _| Given::new(client));
+        start.controller("statefulset-controller", StatefulSets::new);
         start.controller_of(
             "node-controller",
             "taint-eviction-controller",

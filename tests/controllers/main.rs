@@ -23,6 +23,7 @@ mod policies;
 mod quota;
 mod replicas;
 mod runtime;
+mod stateful;
 mod volumes;
 
 use std::path::Path;

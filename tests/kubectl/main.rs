@@ -21,4 +21,5 @@ mod subresources;
 mod tool;
 mod versions;
 mod watching;
+mod workloads;
 mod writing;
