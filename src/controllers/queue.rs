@@ -16,8 +16,8 @@ use super::figures::Figures;
 
 /// How long a key waits after its first failure; twice as long after each further one.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
-/// How long it waits at most.
-const RETRY_MAX: Duration = Duration::from_secs(1000);
+/// How long it waits at most, unless its queue says otherwise.
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(1000);
 
 /// A queue of keys. Its memory follows the number of different keys in it.
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub(super) struct Queue<K> {
     state: Mutex<State<K>>,
     added: Notify,
     figures: Figures,
+    retry_max: Duration,
 }
 
 #[derive(Debug)]
@@ -91,6 +92,7 @@ impl<K> Default for Queue<K> {
             }),
             added: Notify::new(),
             figures: Figures::none(),
+            retry_max: RETRY_MAX,
         }
     }
 }
@@ -106,6 +108,11 @@ impl<K> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
+    /// The same, whose keys wait no longer than this after a failure.
+    pub(super) fn retrying_within(self, retry_max: Duration) -> Self {
+        Self { retry_max, ..self }
+    }
+
     fn state(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,7 +184,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             }
             Done::Again => {
                 let failures = state.failures.entry(key.clone()).or_insert(0);
-                let delay = RETRY_FIRST.saturating_mul(1 << (*failures).min(20)).min(RETRY_MAX);
+                let delay = RETRY_FIRST.saturating_mul(1 << (*failures).min(20)).min(self.retry_max);
                 *failures += 1;
                 self.figures.retries.increment(1);
                 state.ask_later(key.clone(), delay);
@@ -298,6 +305,20 @@ mod tests {
         );
         assert!(waited[0] == 0 && (5..=6).contains(&waited[1]) && (10..=11).contains(&waited[2]));
         assert!((5..=6).contains(&waited[4]), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_wait_no_longer_than_their_queue_says() {
+        let queue = Queue::default().retrying_within(Duration::from_secs(60));
+        queue.add("a");
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let before = Instant::now();
+            queue.next().await;
+            longest = longest.max(before.elapsed());
+            queue.done(&"a", Done::Again);
+        }
+        assert_eq!(longest.as_secs(), 60);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::failure::{Failure, guarded};
 use super::figures;
-use super::queue::{Done, Queue};
+use super::queue::{Done, Queue, RETRY_MAX};
 use crate::api::Client;
 use crate::store::{Damaged, Event, EventKind, Object, Range, Selection, View};
 
@@ -40,6 +40,11 @@ pub(super) trait Controller: Send + Sync + 'static {
     /// When what is stored cannot be read.
     fn concerned(&self, _change: &Change<'_>, _view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
         Ok(Vec::new())
+    }
+
+    /// When a key whose look failed comes back at the latest.
+    fn retry_max(&self) -> Duration {
+        RETRY_MAX
     }
 
     /// Which objects of its own resource want a look at the start.
@@ -106,7 +111,7 @@ impl<'a> Change<'a> {
 pub(super) async fn run(client: Client, name: &'static str, controller: impl Controller) {
     let stopping = client.stopping().clone();
     let controller = Arc::new(controller);
-    let queue: Arc<Queue<Arc<str>>> = Arc::new(Queue::named(name));
+    let queue: Arc<Queue<Arc<str>>> = Arc::new(Queue::named(name).retrying_within(controller.retry_max()));
     let mut tasks = JoinSet::new();
     for _ in 0..WORKERS {
         tasks.spawn(work(controller.clone(), queue.clone()));

@@ -2,42 +2,12 @@
 
 use serde_json::{Value, json};
 
+use crate::Cluster;
+use crate::crashes::{seen, steps};
 use crate::job::{JOBS, at, condition, end, is_running, is_tracked, job, name, of_job};
-use crate::{Answer, Cluster, LONG};
-
-/// What is seen of a Job: itself, and its Pods.
-type Seen = (Value, Vec<Value>);
-
-async fn seen(cluster: &Cluster, job: &str) -> Seen {
-    let found = cluster.admin.get(&at(job)).await.body;
-    (found, pods(&cluster.admin.get(&of_job(job)).await))
-}
-
-/// Lets controllers work until they have written a Job or its Pods so many times, or have done all there is to do; then ends them with
-/// their server.
-async fn steps(mut cluster: Cluster, job: &str, count: usize) -> Cluster {
-    let (mut before, mut steps) = (seen(&cluster, job).await, 0);
-    cluster.start_controllers();
-    let store = cluster.server.store().clone();
-    let wait = async {
-        while steps < count && !is_over(&before.0) && !is_quiet(&before) {
-            let revision = store.view().revision();
-            let now = seen(&cluster, job).await;
-            if now == before {
-                store.reached(revision + 1).await;
-            } else {
-                (before, steps) = (now, steps + 1);
-            }
-        }
-    };
-    tokio::time::timeout(LONG, wait).await.expect("controllers do nothing");
-    // Who holds the store keeps it from being opened again.
-    drop(store);
-    cluster.restarted().await
-}
 
 /// Whether the Job waits for its Pods.
-fn is_quiet((job, pods): &Seen) -> bool {
+fn is_quiet(job: &Value, pods: &[Value]) -> bool {
     let running = pods.iter().filter(|pod| is_running(pod)).count();
     running > 0
         && job["status"]["active"] == running
@@ -51,21 +21,26 @@ fn is_over(job: &Value) -> bool {
         .any(|kind| condition(job, kind)["status"] == "True")
 }
 
-fn pods(answer: &Answer) -> Vec<Value> {
-    answer.body["items"].as_array().unwrap().clone()
+fn list(pods: &Value) -> &[Value] {
+    pods.as_array().unwrap()
 }
 
 /// Runs a Job whose first Pods fail, ending the server after every `count` writes. Gives its status and its Pods.
 async fn run(spec: Value, failures: usize, count: usize) -> (Value, Vec<Value>) {
     let mut cluster = Cluster::without_controllers().await;
     cluster.made(JOBS, &job("steady", spec)).await;
+    let paths = [at("steady"), of_job("steady")];
     let mut ended: Vec<String> = Vec::new();
     let mut rounds = 0;
     loop {
-        cluster = steps(cluster, "steady", count).await;
-        let (found, all) = seen(&cluster, "steady").await;
+        cluster = steps(cluster, &paths, count, |seen| {
+            is_over(&seen[0]) || is_quiet(&seen[0], list(&seen[1]))
+        })
+        .await;
+        let seen = seen(&cluster, &paths).await;
+        let (found, all) = (&seen[0], list(&seen[1]));
         if is_over(&found) {
-            return (found["status"].clone(), all);
+            return (found["status"].clone(), all.to_vec());
         }
         for pod in all.iter().filter(|pod| is_running(pod)) {
             let code = i64::from(ended.len() < failures);

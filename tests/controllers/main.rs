@@ -7,6 +7,7 @@ mod certificates;
 #[path = "../serving/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
+mod crashes;
 mod cron;
 mod daemons;
 mod deployment;

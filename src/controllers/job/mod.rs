@@ -12,6 +12,7 @@
 //! | `backoff` | how long a failure is waited for |
 //! | `tally` | what there is |
 //! | `ending` | whether it is over, and why |
+//! | `pace` | how often there is a look |
 //! | `size` | how many Pods there are to be |
 //! | `status` | what is told, and which Pods may go then |
 //! | `orphans` | Pods whose Job is gone may go, too |
@@ -23,6 +24,7 @@ mod ending;
 mod indexed;
 mod indexes;
 mod orphans;
+mod pace;
 mod policies;
 mod size;
 mod spec;
@@ -33,6 +35,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::claim::{Claimant, Kind, Tracking};
 use super::crew::Crew;
@@ -50,6 +54,7 @@ use crate::store::{Damaged, Object, Range, Requirement, Selection, View};
 use crate::tree::Value;
 use backoff::Record;
 use ending::End;
+use pace::Pace;
 use size::Act;
 use spec::{Member, Spec};
 use status::Outcome;
@@ -66,6 +71,8 @@ const PODS: &str = "pods";
 const TRACKED: &str = "batch.kubernetes.io/job-tracking";
 /// Who manages Jobs that do not say who does.
 const MANAGER: &str = "kubernetes.io/job-controller";
+/// When what could not be done is tried again at the latest: nobody tells that a quota has room again.
+const RETRY_MAX: Duration = Duration::from_mins(1);
 /// What keys of Pods begin with in the queue, whose other keys are those of Jobs.
 const POD_KEY: &str = "pod:";
 
@@ -78,6 +85,7 @@ pub(super) struct Jobs {
     /// Failures in a row, by the keys of Jobs that had any: about 150 bytes each, 15 MB for 100,000 such Jobs at work. After a restart they
     /// are found out by the Pods that are there.
     records: Mutex<HashMap<String, (String, Record)>>,
+    pace: Pace,
 }
 
 impl Jobs {
@@ -89,6 +97,7 @@ impl Jobs {
             resource: resources::stored(JOBS.storage)?.into(),
             pods: resources::stored(PODS)?.into(),
             records: Mutex::default(),
+            pace: Pace::default(),
         })
     }
 
@@ -134,6 +143,10 @@ impl Controller for Jobs {
         Ok(keys)
     }
 
+    fn retry_max(&self) -> Duration {
+        RETRY_MAX
+    }
+
     fn left_over(&self, view: &Arc<View>) -> Result<Vec<Arc<str>>, Failure> {
         // Others hinder nobody, and are found when they are deleted.
         let deleting = Selection {
@@ -160,6 +173,10 @@ impl Controller for Jobs {
         if let Some(pod) = key.strip_prefix(POD_KEY) {
             return self.let_orphan_go(pod).await;
         }
+        if let Some(rest) = self.pace.rest(key) {
+            return Ok(Done::After(rest));
+        }
+        let began = Instant::now();
         let view = self.client.store().view();
         let Some(object) = view.get(JOBS.storage, key)? else {
             self.records().remove(key);
@@ -201,6 +218,7 @@ impl Controller for Jobs {
             tally: Tally::of(&job, &spec, &members, record),
             now_ms: jiff::Timestamp::now().as_millisecond(),
         };
+        self.pace.note(key, began.elapsed());
         self.act(&look).await
     }
 }
@@ -254,7 +272,8 @@ impl Jobs {
         } else {
             Sized::default()
         };
-        let stays = |place: usize| !sized.removed.contains(&place);
+        // Places of what is gone come in order.
+        let stays = |place: usize| sized.removed.binary_search(&place).is_err();
         let active: Vec<usize> = tally
             .active_places()
             .into_iter()

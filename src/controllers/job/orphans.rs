@@ -95,7 +95,8 @@ impl Jobs {
         Ok(Done::Settled)
     }
 
-    /// Takes the finalizer off Pods. One that is gone is no failure.
+    /// Takes the finalizer off Pods. One that is gone is no failure, and one whose owners are others by now is left to them: it may have been
+    /// taken in since.
     pub(super) async fn let_go(&self, pods: impl Iterator<Item = &Value>) -> Result<(), Failure> {
         let mut leaving: JoinSet<Result<(), Status>> = JoinSet::new();
         let mut failed = None;
@@ -108,11 +109,14 @@ impl Jobs {
             if leaving.len() >= PARALLEL_MAX {
                 note(leaving.join_next().await);
             }
-            let (key, uid) = (key_of_value(pod), pod["metadata"]["uid"].clone());
+            let (key, seen) = (key_of_value(pod), pod["metadata"].clone());
             let (client, resource) = (self.client.clone(), self.pods.clone());
             leaving.spawn(async move {
                 let edit = |old: &Value| {
-                    if old["metadata"]["uid"] != uid {
+                    if ["uid", "ownerReferences"]
+                        .iter()
+                        .any(|field| old["metadata"][*field] != seen[*field])
+                    {
                         return None;
                     }
                     let mut new = old.clone();

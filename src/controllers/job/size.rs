@@ -1,5 +1,6 @@
 //! How many Pods a Job is to have now: which are made, which go, and what is waited for.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::backoff::Record;
@@ -48,13 +49,8 @@ pub(super) fn act(tally: &Tally<'_>, now_ms: i64) -> Act {
         Vec::new()
     };
     let more = too_many.saturating_sub(gone.len());
-    let others: Vec<usize> = active
-        .iter()
-        .copied()
-        .filter(|place| !gone.contains(place))
-        .take(more)
-        .collect();
-    gone.extend(others);
+    let known: HashSet<usize> = gone.iter().copied().collect();
+    gone.extend(active.into_iter().filter(|place| !known.contains(place)).take(more));
     gone.truncate(BURST);
     if !gone.is_empty() {
         return remove(gone);
