@@ -101,7 +101,7 @@ impl Keyring {
     ///
     /// # Errors
     /// What is wrong; the keys stay as they were.
-    fn refresh(&self, store: &Store) -> Result<bool, String> {
+    pub fn refresh(&self, store: &Store) -> Result<bool, String> {
         let ring = Ring::read(&self.path).map_err(|error| error.to_string())?;
         let before = self.ring.load_full();
         if ring.digest.as_ref() == before.digest.as_ref() {
