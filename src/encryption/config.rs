@@ -251,10 +251,10 @@ impl Pattern {
             return Ok(Pattern::All);
         }
         if let Some(group) = text.strip_prefix("*.") {
-            return match group.contains('*') {
-                true => Err(format!("{text} is no pattern; *.GROUP, *. and *.* are")),
-                false => Ok(Pattern::Group(group.to_owned())),
-            };
+            if group.contains('*') {
+                return Err(format!("{text} is no pattern; *.GROUP, *. and *.* are"));
+            }
+            return Ok(Pattern::Group(group.to_owned()));
         }
         if text.is_empty() || text.contains(['*', '/']) {
             return Err(format!(

@@ -76,7 +76,7 @@ impl Ring {
         let others = (0..self.providers.len()).filter(move |&rule| Some(rule) != own);
         own.into_iter()
             .chain(others)
-            .flat_map(|rule| self.providers.get(rule))
+            .filter_map(|rule| self.providers.get(rule))
             .flatten()
     }
 }

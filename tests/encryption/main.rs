@@ -402,3 +402,50 @@ fn a_new_first_key_has_everything_written_anew_and_the_old_one_can_go() {
     let server = place.start("data", &[]).unwrap_or_else(|ended| panic!("{ended:?}"));
     assert_eq!(data(&runtime.block_on(seen(&server))), data(&now));
 }
+
+#[test]
+fn a_kill_while_everything_is_written_anew_loses_nothing() {
+    const SECRETS_COUNT: usize = 300;
+    let place = Place::new();
+    let runtime = runtime();
+    let (first, second) = (key("secretbox", "first", 1), key("aesgcm", "second", 2));
+    place.configure(std::slice::from_ref(&first));
+    let server = place.encrypted();
+    runtime.block_on(async {
+        let mut client = connect(&server).await;
+        for number in 0..SECRETS_COUNT {
+            let body = secret(&format!("s-{number:03}"), &format!("marker-{number:03}"));
+            let answer = client.post(SECRETS, &body).await.expect("an answer");
+            assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        }
+    });
+    assert!(server.end("TERM").status.success());
+    place.configure(&[second, first]);
+    let mut kills = 0;
+    let server = loop {
+        let server = place.encrypted();
+        // Killed at once after the first ones are written, until a start finds little left to do.
+        while kills < 3 && place.holding("data/store", "k8s:enc:aesgcm:v1:second").is_empty() {
+            std::thread::yield_now();
+        }
+        if kills == 3 {
+            break server;
+        }
+        server.kill();
+        kills += 1;
+    };
+    let list = || {
+        let list = runtime.block_on(get(&server, SECRETS, JSON)).json();
+        let items = list["items"].as_array().expect("items").clone();
+        items
+            .into_iter()
+            .map(|item| item["data"]["password"].clone())
+            .collect::<Vec<_>>()
+    };
+    let expected: Vec<Value> = (0..SECRETS_COUNT)
+        .map(|number| STANDARD.encode(format!("marker-{number:03}")).into())
+        .collect();
+    assert_eq!(list(), expected);
+    wait_until_gone(&place, &server, "k8s:enc:secretbox:v1:first");
+    assert_eq!(list(), expected);
+}

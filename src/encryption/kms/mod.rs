@@ -98,7 +98,7 @@ impl Kms {
     /// # Errors
     /// Why the plugin cannot be used; what it gave before goes on being used.
     pub(super) fn look(&self) -> Result<bool, String> {
-        let told = |reason| self.told(reason);
+        let told = |reason: String| self.told(reason);
         let answer = self.call("Status", Vec::new())?;
         let fields = fields(&answer).map_err(told)?;
         let version = text(last(&fields, 1)).map_err(told)?;
@@ -184,7 +184,7 @@ impl Kms {
         let answer = self.call("Encrypt", request.bytes())?;
         let wrapped = Wrapped::of(&answer, IN_ANSWER).map_err(|reason| self.told(reason))?;
         if wrapped.ciphertext == seed.as_slice() {
-            return Err(self.told("it gives back a seed as it was".to_owned()));
+            return Err(self.told("it gives back a seed as it was"));
         }
         let bytes = wrapped.decrypt_request("");
         let writer = Arc::new(Writer {
@@ -212,7 +212,7 @@ impl Kms {
         let fields = fields(&answer).map_err(|reason| self.told(reason))?;
         let seed: [u8; 32] = last(&fields, 1)
             .try_into()
-            .map_err(|_| self.told("what it decrypts is no seed of this server".to_owned()))?;
+            .map_err(|_| self.told("what it decrypts is no seed of this server"))?;
         let seed = Arc::new(Zeroizing::new(seed));
         let mut state = self.state();
         state.keep(digest, seed.clone());
@@ -227,7 +227,7 @@ impl Kms {
         Ok(seed)
     }
 
-    fn told(&self, reason: String) -> String {
+    fn told(&self, reason: impl std::fmt::Display) -> String {
         format!("kms {}: {reason}", self.config.name)
     }
 
@@ -240,11 +240,11 @@ impl Kms {
             answer,
         };
         let sent = self.calls.try_send(call);
-        sent.map_err(|_| self.told(format!("{method}: too many calls wait for it")))?;
+        sent.map_err(|_| self.told(format_args!("{method}: too many calls wait for it")))?;
         // The thread keeps the time; this is for the case that it is no more.
         let answer = answered.recv_timeout(self.config.timeout.saturating_add(Duration::from_secs(1)));
         let answer = answer.unwrap_or_else(|_| Err("it does not answer".to_owned()));
-        answer.map_err(|reason| self.told(format!("{method}: {reason}")))
+        answer.map_err(|reason| self.told(format_args!("{method}: {reason}")))
     }
 }
 
