@@ -125,16 +125,28 @@ fn envelope(sealed: &Sealed, key: &str) -> (Vec<u8>, u32) {
     json.push(b':');
     json.extend_from_slice(STANDARD.encode(&sealed.payload).as_bytes());
     json.extend_from_slice(METADATA);
-    let text = |text: &str| serde_json::to_vec(text).unwrap_or_default();
-    json.extend_from_slice(&text(name_of(key)));
+    quote(name_of(key), &mut json);
     if let Some(namespace) = namespace_of(key) {
         json.extend_from_slice(b",\"namespace\":");
-        json.extend_from_slice(&text(namespace));
+        quote(namespace, &mut json);
     }
     json.extend_from_slice(b",\"resourceVersion\":\"");
     let splice = json.len() as u32;
     json.extend_from_slice(b"\"}}");
     (json, splice)
+}
+
+/// Appends a name as a string of JSON.
+fn quote(name: &str, json: &mut Vec<u8>) {
+    json.push(b'"');
+    for character in name.chars() {
+        match character {
+            '"' | '\\' => json.extend([b'\\', character as u8]),
+            '\0'..='\x1f' => json.extend_from_slice(format!("\\u{:04x}", u32::from(character)).as_bytes()),
+            _ => json.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    json.push(b'"');
 }
 
 /// By which key an envelope was sealed, and the encrypted bytes.
@@ -296,5 +308,50 @@ impl Store {
         let mut working = self.engine.working();
         working.view.cover();
         working.publish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_says_whose_it_is_and_opens() {
+        for key in ["default/a", "node-1", "kube-system/system:a\"b\\c\u{1}é"] {
+            let sealed = Sealed {
+                by: "k8s:enc:test:v1:key".to_owned(),
+                payload: vec![0, 255, 7],
+            };
+            let (json, splice) = envelope(&sealed, key);
+            let (before, behind) = json.split_at(splice as usize);
+            let stored = [before, b"42", behind].concat();
+            assert!(is_sealed(&stored));
+            assert_eq!(unwrapped(&stored), Some(("k8s:enc:test:v1:key", vec![0, 255, 7])));
+            let read: serde_json::Value = serde_json::from_slice(&stored).unwrap();
+            let metadata = &read["metadata"];
+            assert_eq!(metadata["resourceVersion"], "42");
+            assert_eq!(metadata["name"], name_of(key));
+            assert_eq!(metadata["namespace"].as_str(), namespace_of(key));
+        }
+    }
+
+    #[test]
+    fn envelopes_that_are_none_open_to_nothing() {
+        for json in [
+            &b""[..],
+            b"{}",
+            b"{\"sealed\":\"",
+            b"{\"sealed\":\"a\"}",
+            b"{\"sealed\":\"a:~\"}",
+            b"{\"sealed\":\"\xff:AAAA\"}",
+        ] {
+            assert_eq!(unwrapped(json), None, "{json:?}");
+        }
+        assert_eq!(
+            spliced(b"\x05\0\0\0abc", 1),
+            Err(SealError("what was encrypted is no object".to_owned()))
+        );
+        assert!(spliced(b"\x01", 1).is_err());
+        assert_eq!(spliced(b"\x02\0\0\0abc", 17).unwrap().as_slice(), b"ab17c");
     }
 }
