@@ -9,6 +9,8 @@ pub(super) mod compare;
 pub(super) mod entry;
 pub(super) mod fields;
 pub(super) mod keys;
+mod oldest;
+mod sent;
 pub(super) mod trail;
 pub(super) mod typed;
 
@@ -18,12 +20,10 @@ use crate::tree::{Map, Value};
 
 use compare::{Changes, compare};
 use fields::Fields;
+use oldest::merge_oldest;
+use sent::base;
 use trail::Trail;
 pub use typed::Typed;
-
-/// Most entries of updates that an object keeps; the oldest are merged into one of the name `ancient-changes`.
-const UPDATERS_MAX: usize = 10;
-const ANCIENT: &str = "ancient-changes";
 
 /// A request that changes an object.
 #[derive(Debug, Clone, Copy)]
@@ -111,75 +111,6 @@ pub fn update_among(
     merge_oldest(&mut entries);
     sort(&mut entries);
     set(new, entries);
-}
-
-/// The entries that a change begins with.
-fn base(live: Option<&Value>, new: &Value, request: &Request<'_>) -> Vec<Value> {
-    let known = live.and_then(|live| live["metadata"]["managedFields"].as_array());
-    let known = || known.map(|known| known.to_vec()).unwrap_or_default();
-    let Some(sent) = new["metadata"]["managedFields"].as_array() else {
-        return known();
-    };
-    let forgets = match sent.as_slice() {
-        [] => true,
-        [entry] => entry.as_object().is_some_and(Map::is_empty),
-        _ => false,
-    };
-    // Through a subresource nobody sets managers.
-    if !request.subresource.is_empty() {
-        known()
-    } else if forgets {
-        Vec::new()
-    } else {
-        let live = live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]);
-        if is_same(live, sent) {
-            return known();
-        }
-        well_formed(sent).unwrap_or_else(known)
-    }
-}
-
-/// Whether the entries that were sent are those that are known.
-fn is_same(known: &Value, sent: &[Value]) -> bool {
-    let Some(known) = known.as_array() else { return false };
-    let is_same = |(known, sent): (&Value, &Value)| {
-        let (Some(known), Some(sent)) = (known.as_object(), sent.as_object()) else {
-            return false;
-        };
-        known.len() == sent.len()
-            && known.iter().all(|(name, known)| match (known, sent.get(name)) {
-                (Value::Raw(json), Some(sent @ Value::Object(_))) => sent.to_json() == json.as_str(),
-                (known, sent) => Some(known) == sent,
-            })
-    };
-    known.len() == sent.len() && known.iter().zip(sent).all(is_same)
-}
-
-/// The entries that a client sent, as they are stored. `None` unless all are well-formed.
-fn well_formed(sent: &[Value]) -> Option<Vec<Value>> {
-    let mut entries: Vec<Value> = Vec::with_capacity(sent.len());
-    for entry in sent {
-        let operation = text(entry, "operation");
-        if !matches!(operation, "Apply" | "Update")
-            || text(entry, "apiVersion").is_empty()
-            || text(entry, "fieldsType") != "FieldsV1"
-        {
-            return None;
-        }
-        let fields = Fields::checked(&entry["fieldsV1"])?;
-        let mut entry = entry.clone();
-        entry["fieldsV1"] = fields.write();
-        entries.push(entry);
-    }
-    // Of entries of one manager the last one counts.
-    let mut seen = std::collections::HashSet::new();
-    let mut unique: Vec<Value> = entries
-        .into_iter()
-        .rev()
-        .filter(|entry| seen.insert(identity(entry).map(str::to_owned)))
-        .collect();
-    unique.reverse();
-    Some(unique)
 }
 
 /// What tells the managers of an object apart: manager, operation, apiVersion (of updates), subresource.
@@ -355,72 +286,9 @@ pub(super) fn is_empty(fields: &Value) -> bool {
     }
 }
 
-/// Keeps the number of entries of updates bounded: those that did nothing for longest become one for each version.
-fn merge_oldest(entries: &mut Vec<Value>) {
-    let mut updaters: Vec<usize> = (0..entries.len())
-        .filter(|&at| entries[at]["operation"] == "Update")
-        .collect();
-    let mut surplus = updaters.len().saturating_sub(UPDATERS_MAX);
-    if surplus == 0 {
-        return;
-    }
-    updaters.sort_by(|&one, &other| {
-        let age = |at: usize| (text(&entries[at], "time"), identity(&entries[at]));
-        age(one).cmp(&age(other))
-    });
-    // The entry of each version that the others of it are merged into: the first of it, until there is another one.
-    let mut buckets: Vec<Bucket> = Vec::new();
-    let mut merged = vec![false; entries.len()];
-    for at in updaters {
-        if surplus == 0 {
-            break;
-        }
-        let version = text(&entries[at], "apiVersion");
-        let same_version = |bucket: &&mut Bucket| text(&entries[bucket.first], "apiVersion") == version;
-        let Some(bucket) = buckets.iter_mut().find(same_version) else {
-            buckets.push(Bucket { first: at, into: None });
-            continue;
-        };
-        let (into, set, time) = bucket.into.get_or_insert_with(|| {
-            let ancient = entries
-                .iter()
-                .position(|entry| identity(entry) == [ANCIENT, "Update", version, ""]);
-            let into = ancient.unwrap_or(bucket.first);
-            (into, Fields::of(&entries[into]["fieldsV1"]), Value::Null)
-        });
-        if *into == at {
-            continue;
-        }
-        set.add(Fields::of(&entries[at]["fieldsV1"]));
-        *time = entries[at]["time"].clone();
-        merged[at] = true;
-        surplus -= 1;
-    }
-    for (into, set, time) in buckets.into_iter().filter_map(|bucket| bucket.into) {
-        let entry = &mut entries[into];
-        entry["manager"] = ANCIENT.into();
-        entry["fieldsV1"] = set.write();
-        if let Some(entry) = entry.as_object_mut() {
-            entry.remove("subresource");
-            if time.is_null() {
-                entry.remove("time");
-            } else {
-                entry.insert("time", time);
-            }
-        }
-    }
-    let mut merged = merged.into_iter();
-    entries.retain(|_| merged.next() != Some(true));
-}
-
-/// The oldest entry of a version, and what the next oldest are merged into: its place, set and time.
-struct Bucket {
-    first: usize,
-    into: Option<(usize, Fields, Value)>,
-}
-
 #[cfg(test)]
 mod tests {
+    use super::oldest::{ANCIENT, UPDATERS_MAX};
     use super::*;
     use crate::schema::Schema;
     use crate::tree::json;

@@ -24,6 +24,10 @@ pub(crate) struct PlanField {
     pub(crate) list: Option<ListType>,
     /// The keys of a list that is a map, by name.
     pub(crate) map_keys: Box<[&'static str]>,
+    /// Whether it is a map that is one value to server-side apply.
+    pub(crate) map_atomic: bool,
+    /// Whether it must be there.
+    pub(crate) required: bool,
     /// Its default in OpenAPI, as JSON text.
     pub(crate) default_json: Option<&'static str>,
     /// Name of the Go type where it is not the one that the type on the wire has.
@@ -88,6 +92,8 @@ impl PlanField {
             field,
             list: field.list_type(),
             map_keys,
+            map_atomic: field.map_atomic(),
+            required: field.required(),
             default_json: field.default_json(),
             go: field.go_mark(),
         }

@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::shape::{Schema, Shape, Type};
-use crate::tree::{Key, Value};
+use crate::tree::{Key, Value, text_of};
 
 /// The schema of the sets of fields in `managedFields`: they are kept as text, as hardly anybody looks into them.
 const FIELDS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
@@ -111,7 +111,7 @@ fn fields<'de, A: MapAccess<'de>>(
     while let Some((key, ty)) = entries.next_key_seed(Name(schema, &mut cursor))? {
         let value = if is_kept(ty) {
             let text: &RawValue = entries.next_value()?;
-            Value::Raw(text.get().into())
+            Value::Raw(text_of(text.get()))
         } else {
             entries.next_value_seed(Stored(ty, scratch))?
         };

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 
-use super::Text;
+use super::{Text, text_of};
 
 /// The name of a field: one that the program knows, or one that was sent.
 #[derive(Clone)]
@@ -117,7 +117,7 @@ impl From<&'static str> for Key {
 
 impl From<String> for Key {
     fn from(name: String) -> Key {
-        Key::Sent(name.into())
+        Key::Sent(text_of(&name))
     }
 }
 

@@ -19,7 +19,7 @@ pub use list::List;
 pub use map::{Entry, Map};
 pub(crate) use text::write_escaped;
 pub use text::write_text;
-pub use value::{Text, Value};
+pub use value::{Text, Value, text_of};
 
 /// A [`Value`] written as JSON, as `serde_json::json!` does it.
 macro_rules! json {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, Serializer};
 
-use super::{Key, List, Map, Text, Value};
+use super::{Key, List, Map, Value, text_of};
 
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, target: S) -> Result<S::Ok, S::Error> {
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for Tree {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::String(text.into()))
+        Ok(Value::String(text_of(text)))
     }
 
     fn visit_none<E>(self) -> Result<Value, E> {
@@ -131,7 +131,7 @@ impl<'de> Deserialize<'de> for Key {
             }
 
             fn visit_str<E>(self, name: &str) -> Result<Key, E> {
-                Ok(Key::Sent(Text::from(name)))
+                Ok(Key::Sent(text_of(name)))
             }
         }
         source.deserialize_str(Name)

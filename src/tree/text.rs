@@ -133,19 +133,22 @@ fn special(bytes: &[u8]) -> Option<usize> {
     const HIGH: u64 = ONES << 7;
     // Tells whether any byte is less than `limit`, which is at most 128.
     let any_below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGH != 0;
-    let (words, _) = bytes.as_chunks::<8>();
-    let plain = words
-        .iter()
-        .take_while(|word| {
-            let word = u64::from_ne_bytes(**word);
-            let quote = word ^ (ONES * u64::from(b'"'));
-            let backslash = word ^ (ONES * u64::from(b'\\'));
-            !(any_below(word, 0x20) || any_below(quote, 1) || any_below(backslash, 1))
-        })
-        .count();
-    let from = plain * 8;
-    let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    bytes[from..].iter().position(is_special).map(|at| from + at)
+    let mut rest = bytes;
+    while let Some((word, behind)) = rest.split_first_chunk::<8>() {
+        let word = u64::from_ne_bytes(*word);
+        let quote = word ^ (ONES * u64::from(b'"'));
+        let backslash = word ^ (ONES * u64::from(b'\\'));
+        if any_below(word, 0x20) || any_below(quote, 1) || any_below(backslash, 1) {
+            break;
+        }
+        rest = behind;
+    }
+    for (at, byte) in rest.iter().enumerate() {
+        if *byte < 0x20 || *byte == b'"' || *byte == b'\\' {
+            return Some(bytes.len() - rest.len() + at);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

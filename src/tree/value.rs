@@ -10,6 +10,14 @@ use super::{Key, List, Map};
 /// Text, shared when it is copied; up to 15 bytes lie in place.
 pub type Text = ecow::EcoString;
 
+/// A copy of a text. What `From` does byte by byte is one copy here.
+#[inline]
+pub fn text_of(text: &str) -> Text {
+    let mut copy = Text::with_capacity(text.len());
+    copy.push_str(text);
+    copy
+}
+
 /// A JSON value.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
@@ -387,7 +395,7 @@ impl From<serde_json::Value> for Value {
             serde_json::Value::Null => Value::Null,
             serde_json::Value::Bool(value) => Value::Bool(value),
             serde_json::Value::Number(number) => Value::Number(number),
-            serde_json::Value::String(text) => Value::String(text.into()),
+            serde_json::Value::String(text) => Value::String(text_of(&text)),
             serde_json::Value::Array(items) => Value::Array(items.into_iter().map(Value::from).collect()),
             serde_json::Value::Object(map) => {
                 Value::Object(map.into_iter().map(|(key, value)| (key, value.into())).collect())
@@ -398,19 +406,19 @@ impl From<serde_json::Value> for Value {
 
 impl From<&str> for Value {
     fn from(text: &str) -> Value {
-        Value::String(text.into())
+        Value::String(text_of(text))
     }
 }
 
 impl From<String> for Value {
     fn from(text: String) -> Value {
-        Value::String(text.into())
+        Value::String(text_of(&text))
     }
 }
 
 impl From<&String> for Value {
     fn from(text: &String) -> Value {
-        Value::String(text.as_str().into())
+        Value::String(text_of(text))
     }
 }
 
@@ -422,14 +430,14 @@ impl From<Text> for Value {
 
 impl From<std::borrow::Cow<'_, str>> for Value {
     fn from(text: std::borrow::Cow<'_, str>) -> Value {
-        Value::String(text.into())
+        Value::String(text_of(&text))
     }
 }
 
 impl From<Key> for Value {
     fn from(key: Key) -> Value {
         Value::String(match key {
-            Key::Known(name) => name.into(),
+            Key::Known(name) => text_of(name),
             Key::Sent(name) => name,
         })
     }

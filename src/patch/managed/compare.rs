@@ -143,14 +143,14 @@ impl<'a> Walk<'a> {
             if right.is_some_and(Value::is_null) && left.is_none() && lhs.is_some() {
                 continue;
             }
-            self.below(Name::Field(key), depth, (left, right), |walk, here| {
+            self.below(Name::from(key), depth, (left, right), |walk, here| {
                 visit(walk, key, rule, left, right, here);
             });
         }
     }
 
     fn value(&mut self, ty: Type<'static>, rule: Rule, lhs: Option<&'a Value>, rhs: Option<&'a Value>, here: Here) {
-        let atomic = rule.is_some_and(|rule| rule.field.map_atomic());
+        let atomic = rule.is_some_and(|rule| rule.map_atomic);
         if atomic || is_hollow(lhs) && is_hollow(rhs) {
             return self.whole(lhs, rhs, here);
         }
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
     fn map(&mut self, element: Element<'static>, lhs: Option<&'a Value>, rhs: Option<&'a Value>, depth: usize) {
         for (key, left, right) in both(lhs, rhs) {
             if left != right {
-                self.below(Name::Field(key), depth, (left, right), |walk, here| {
+                self.below(Name::from(key), depth, (left, right), |walk, here| {
                     walk.value(element.ty(), None, left, right, here);
                 });
             }
@@ -278,7 +278,7 @@ impl<'a> Walk<'a> {
             } else {
                 typed.form(None)
             };
-            self.below(Name::Field(key), 0, (lhs, rhs), |walk, here| match metadata {
+            self.below(Name::from(key), 0, (lhs, rhs), |walk, here| match metadata {
                 Form::Map(fields) if &**key == "metadata" => {
                     let mut cursor = 0;
                     for (key, lhs, rhs) in both(lhs, rhs) {
@@ -286,7 +286,7 @@ impl<'a> Walk<'a> {
                             continue;
                         }
                         if let Member::Field(typed) | Member::Key(typed) = fields.member(key, &mut cursor) {
-                            walk.below(Name::Field(key), here.depth, (lhs, rhs), |walk, here| {
+                            walk.below(Name::from(key), here.depth, (lhs, rhs), |walk, here| {
                                 walk.other(typed, lhs, rhs, here);
                             });
                         }
@@ -338,7 +338,7 @@ impl<'a> Walk<'a> {
                         continue;
                     }
                     if let Member::Field(typed) | Member::Key(typed) = map.member(key, &mut cursor) {
-                        self.below(Name::Field(key), here.depth, (lhs, rhs), |walk, here| {
+                        self.below(Name::from(key), here.depth, (lhs, rhs), |walk, here| {
                             walk.other(typed, lhs, rhs, here);
                         });
                     }
@@ -369,10 +369,10 @@ fn hollow(rule: &PlanField) -> Option<&'static Value> {
     match rule.ty {
         Type::Schema(_) if rule.default_json == Some("{}") => Some(&EMPTY_OBJECT),
         // (The one set that must be, of validation actions, is left out when it is empty.)
-        Type::List(_) if rule.field.required() && rule.list != Some(ListType::Set) => Some(&NOTHING),
+        Type::List(_) if rule.required && rule.list != Some(ListType::Set) => Some(&NOTHING),
         Type::String(_) if rule.default_json == Some("\"\"") => Some(&EMPTY_TEXT),
-        Type::Integer(_) if rule.field.required() && rule.default_json == Some("0") => Some(&ZERO),
-        Type::Boolean if rule.field.required() && rule.default_json == Some("false") => Some(&FALSE),
+        Type::Integer(_) if rule.required && rule.default_json == Some("0") => Some(&ZERO),
+        Type::Boolean if rule.required && rule.default_json == Some("false") => Some(&FALSE),
         _ => None,
     }
 }

@@ -56,7 +56,7 @@ impl<'b, 't, 'a> Named<'b, 't, 'a> {
         }
         let by_name = branches.clone().map(|branch| {
             let key = match branch.name {
-                Name::Field(name) => (true, *name),
+                Name::Field(name) | Name::Known(name) => (true, *name),
                 Name::Element(name) => (false, name.as_str()),
             };
             (key, branch)
@@ -241,7 +241,7 @@ fn is_named(name: &Name<'_>, written: &[u8], escaped: bool) -> bool {
         return unescaped(written).is_some_and(|text| is_named(name, text.as_bytes(), false));
     }
     match name {
-        Name::Field(name) => written.strip_prefix(b"f:") == Some(name.as_bytes()),
+        Name::Field(name) | Name::Known(name) => written.strip_prefix(b"f:") == Some(name.as_bytes()),
         Name::Element(name) => written == name.as_bytes(),
     }
 }

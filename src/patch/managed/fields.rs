@@ -385,7 +385,7 @@ fn canonical_name(name: &str) -> Option<Option<Text>> {
 /// The order of a name that is stored and one that a walk found.
 fn compare(stored: &str, found: &Name<'_>) -> Ordering {
     match found {
-        Name::Field(name) => match stored.split_at_checked(2) {
+        Name::Field(name) | Name::Known(name) => match stored.split_at_checked(2) {
             Some(("f:", rest)) => rest.cmp(name),
             _ => stored.cmp("f:"),
         },
@@ -395,7 +395,7 @@ fn compare(stored: &str, found: &Name<'_>) -> Ordering {
 
 fn key_of(name: &Name<'_>) -> Text {
     match name {
-        Name::Field(name) => {
+        Name::Field(name) | Name::Known(name) => {
             let mut key = Text::with_capacity(name.len() + 2);
             key.push_str("f:");
             key.push_str(name);

@@ -2,13 +2,13 @@
 
 use super::typed::Listed;
 use crate::schema::{Element, ListType, Plan, PlanField, Type};
-use crate::tree::{Text, Value, write_text};
+use crate::tree::{Text, Value, text_of, write_text};
 
 /// `v:"value"`.
 pub(in crate::patch) fn value_key(value: &Value) -> Text {
     let mut key = b"v:".to_vec();
     value.write(&mut key);
-    std::str::from_utf8(&key).unwrap_or_default().into()
+    text_of(std::str::from_utf8(&key).unwrap_or_default())
 }
 
 /// `k:{"name":"c"}`: the keys of an element of a list that is a map, by name; a key that is missing has its default.
@@ -27,7 +27,7 @@ pub(in crate::patch) fn element_key(rule: &PlanField, element: Element<'static>,
         }
     }
     text.push(b'}');
-    std::str::from_utf8(&text).unwrap_or_default().into()
+    text_of(std::str::from_utf8(&text).unwrap_or_default())
 }
 
 fn default_of(element: Element<'static>, key: &str) -> Option<&'static str> {
@@ -77,5 +77,5 @@ pub(in crate::patch) fn item_key(list: Listed<'_>, item: &Value) -> Result<Text,
         }
     }
     text.push(b'}');
-    Ok(std::str::from_utf8(&text).unwrap_or_default().into())
+    Ok(text_of(std::str::from_utf8(&text).unwrap_or_default()))
 }

@@ -1,14 +1,25 @@
 //! A set of fields as a walk along an object finds it: in order, with nothing copied.
 
-use crate::tree::{Text, write_escaped};
+use crate::tree::{Key, Text, text_of, write_escaped};
 
 /// The name of a node in `FieldsV1`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(in crate::patch) enum Name<'a> {
     /// A field or a key of a map: `f:` and this.
     Field(&'a str),
+    /// The same, of a name that needs no escapes: one of a schema, or of the code.
+    Known(&'static str),
     /// An element of a list, whole: `k:{"name":"c"}`, `v:"value"`.
     Element(Text),
+}
+
+impl<'a> From<&'a Key> for Name<'a> {
+    fn from(key: &'a Key) -> Name<'a> {
+        match key {
+            Key::Known(name) => Name::Known(name),
+            Key::Sent(name) => Name::Field(name),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -81,6 +92,10 @@ impl<'a> Trail<'a> {
                     json.extend_from_slice(b"f:");
                     write_escaped(name, &mut json);
                 }
+                Name::Known(name) => {
+                    json.extend_from_slice(b"f:");
+                    json.extend_from_slice(name.as_bytes());
+                }
                 Name::Element(name) => write_escaped(name, &mut json),
             }
             json.extend_from_slice(b"\":{");
@@ -90,7 +105,7 @@ impl<'a> Trail<'a> {
             }
         }
         json.resize(json.len() + open + 1, b'}');
-        std::str::from_utf8(&json).unwrap_or_default().into()
+        text_of(std::str::from_utf8(&json).unwrap_or_default())
     }
 }
 

@@ -148,7 +148,7 @@ impl<'a> Typed<'a> {
 }
 
 fn built_in<'a>(ty: Type<'static>, rule: Option<&'static PlanField>, value: Option<&Value>) -> Form<'a> {
-    let atomic = rule.is_some_and(|rule| rule.field.map_atomic());
+    let atomic = rule.is_some_and(|rule| rule.map_atomic);
     match ty {
         Type::Boolean => Form::Scalar(Scalar::Boolean),
         Type::Integer(_) | Type::Number(_) => Form::Scalar(Scalar::Numeric),

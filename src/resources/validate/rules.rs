@@ -9,7 +9,7 @@ use crate::tree::{Map, Value};
 use super::{At, FieldPath};
 use crate::resources::declaration::rows;
 use crate::resources::{FieldError, Resource, names};
-use crate::schema::{Schema, Shape, Type};
+use crate::schema::{self, Schema, Shape, Type};
 
 /// Deepest nesting that is followed.
 const DEPTH_MAX: usize = 48;
@@ -30,16 +30,23 @@ pub(in crate::resources) fn by_rules(
         path: Vec::new(),
         errors,
     };
-    for field in plan(schema) {
-        let wanted = part.map_or(!matches!(field.name, "status" | "metadata"), |part| part == field.name);
-        if wanted {
-            walk.field(field, fields, 0);
-        }
-    }
+    walk.structure(schema, fields, 0, &|name| {
+        part.map_or(!matches!(name, "status" | "metadata"), |part| part == name)
+    });
 }
 
-/// What is looked at in the objects of one schema: the fields with rules, and those that may lead to some.
-type Plan = Vec<PlanField>;
+/// What is looked at in the objects of one schema.
+struct Plan {
+    /// The fields with rules, and those that may lead to some, by name.
+    fields: Vec<PlanField>,
+    /// For every field of the schema its place among those above; [`NOWHERE`] for the others.
+    places: Vec<u16>,
+    /// The places of those whose absence may break a rule.
+    required: Vec<u16>,
+}
+
+/// The place of a field that is not looked at.
+const NOWHERE: u16 = u16::MAX;
 
 struct PlanField {
     name: &'static str,
@@ -53,16 +60,26 @@ fn plan(schema: Schema<'static>) -> &'static Plan {
     let plans = PLANS.get_or_init(|| Schema::all().map(|_| OnceLock::new()).collect());
     plans[schema.number as usize].get_or_init(|| {
         let known = rules(schema.name());
-        let fields = schema.fields().map(|field| PlanField {
-            name: field.name(),
-            ty: field.ty(),
-            rules: known
-                .and_then(|rules| rules.get(field.name()))
-                .map_or(&[], Vec::as_slice),
-        });
-        fields
-            .filter(|field| !field.rules.is_empty() || leads_on(field.ty))
-            .collect()
+        let mut plan = Plan {
+            fields: Vec::new(),
+            places: Vec::new(),
+            required: Vec::new(),
+        };
+        for field in schema.fields() {
+            let (name, ty) = (field.name(), field.ty());
+            let rules = known.and_then(|rules| rules.get(name)).map_or(&[][..], Vec::as_slice);
+            if rules.is_empty() && !leads_on(ty) {
+                plan.places.push(NOWHERE);
+                continue;
+            }
+            let place = plan.fields.len() as u16;
+            plan.places.push(place);
+            if rules.iter().any(|rule| !rule.allows(&Value::Null)) {
+                plan.required.push(place);
+            }
+            plan.fields.push(PlanField { name, ty, rules });
+        }
+        plan
     })
 }
 
@@ -119,6 +136,16 @@ impl Rule {
             (Rule::Between(low, high), Value::Number(number)) => number
                 .as_i64()
                 .is_some_and(|integer| integer >= *low && integer <= *high),
+            (Rule::Mode, Value::Number(number)) => number.as_i64().is_some_and(|mode| (0..=0o777).contains(&mode)),
+            (Rule::Label, Value::String(text)) => text.is_empty() || names::label(text).is_empty(),
+            (Rule::Subdomain, Value::String(text)) => text.is_empty() || names::subdomain(text).is_empty(),
+            (Rule::QualifiedName, Value::String(text)) => names::qualified_name(text).is_empty(),
+            (Rule::NoBackStep, Value::String(text)) => !super::steps_back(text),
+            (Rule::DescendingPath, Value::String(text)) => !text.starts_with('/') && !super::steps_back(text),
+            (Rule::LocalPath, Value::String(text)) => {
+                !text.starts_with('/') && !text.starts_with("..") && !super::steps_back(text)
+            }
+            (Rule::Address, Value::String(text)) => text.is_empty() || super::ip(text).is_none(),
             (Rule::Required(_), Value::Null) => false,
             (_, Value::Null) => true,
             _ => false,
@@ -139,18 +166,35 @@ struct Walk<'e> {
 }
 
 impl Walk<'_> {
-    fn structure(&mut self, schema: Schema<'static>, fields: &Map, depth: usize) {
+    /// Both the fields of an object and those of a schema are in the order of their names, and so are the errors.
+    fn structure(&mut self, schema: Schema<'static>, fields: &Map, depth: usize, wanted: &dyn Fn(&str) -> bool) {
         if depth > DEPTH_MAX {
             return;
         }
-        for field in plan(schema) {
-            self.field(field, fields, depth);
+        let (plan, names) = (plan(schema), schema::Plan::of(schema));
+        let mut required = plan.required.iter().copied().peekable();
+        let mut cursor = 0;
+        for (name, value) in fields {
+            let Some(number) = names.find_key(name, &mut cursor) else {
+                continue;
+            };
+            let place = plan.places[number];
+            if place == NOWHERE {
+                continue;
+            }
+            while let Some(absent) = required.next_if(|required| *required < place) {
+                self.field(&plan.fields[usize::from(absent)], &Value::Null, depth, wanted);
+            }
+            required.next_if_eq(&place);
+            self.field(&plan.fields[usize::from(place)], value, depth, wanted);
+        }
+        for absent in required {
+            self.field(&plan.fields[usize::from(absent)], &Value::Null, depth, wanted);
         }
     }
 
-    fn field(&mut self, field: &PlanField, fields: &Map, depth: usize) {
-        let value = fields.get(field.name).unwrap_or(&Value::Null);
-        if value.is_null() && field.rules.is_empty() {
+    fn field(&mut self, field: &PlanField, value: &Value, depth: usize, wanted: &dyn Fn(&str) -> bool) {
+        if value.is_null() && field.rules.is_empty() || !wanted(field.name) {
             return;
         }
         self.path.push(Place::Field(field.name));
@@ -169,7 +213,7 @@ impl Walk<'_> {
     fn value(&mut self, ty: Type<'static>, value: &Value, depth: usize) {
         match (ty, value) {
             (Type::Schema(schema), Value::Object(fields)) if schema.shape() == Shape::Struct => {
-                self.structure(schema, fields, depth + 1);
+                self.structure(schema, fields, depth + 1, &|_| true);
             }
             (Type::List(element), Value::Array(list)) => {
                 if let Type::Schema(_) = element.ty() {

@@ -20,6 +20,13 @@ pub(super) fn is_mirror(pod: &Value) -> bool {
     map(pod, "/metadata/annotations").is_some_and(|annotations| annotations.contains_key(MIRROR))
 }
 
+/// Whether one of these annotations names a profile for the Pod or for a container.
+pub(super) fn has_profiles(annotations: &Value) -> bool {
+    let names = annotations.as_object().into_iter().flatten().map(|(name, _)| name);
+    let mut profiles = names.filter(|name| name.starts_with("container.") || name.as_str() == SECCOMP_POD);
+    profiles.next().is_some()
+}
+
 /// The names of all containers of a spec, of all sorts.
 fn container_names<'a>(spec: &At<'a>) -> HashSet<&'a str> {
     let lists = CONTAINER_LISTS
@@ -115,6 +122,9 @@ pub(super) fn check_profiles_match(pod: &Value, errors: &mut Vec<FieldError>) {
     let Some(annotations) = map(pod, "/metadata/annotations").filter(|annotations| !annotations.is_empty()) else {
         return;
     };
+    if !has_profiles(&pod["metadata"]["annotations"]) {
+        return;
+    }
     let said = |key: &str| annotations.get(key).and_then(Value::as_str);
     let spec = At::root(pod).get("spec");
     let pod_context = spec.get("securityContext");

@@ -114,8 +114,9 @@ fn claims_made(whole: &Whole<'_>) -> HashSet<String> {
 }
 
 fn check_volume(volume: &At<'_>, whole: &Whole<'_>, errors: &mut Vec<FieldError>) {
-    let mut first = None;
-    for (source, name) in SOURCES {
+    let mut first = sole_source(volume.value);
+    let all = if first.is_some() { &[][..] } else { SOURCES };
+    for (source, name) in all {
         if volume.value.get(*source).is_none_or(Value::is_null) {
             continue;
         }
@@ -152,6 +153,14 @@ fn check_volume(volume: &At<'_>, whole: &Whole<'_>, errors: &mut Vec<FieldError>
         }
         _ => check_source(source, volume, errors),
     }
+}
+
+/// The source of a volume that has a name and one source, as nearly all have.
+fn sole_source(volume: &Value) -> Option<&'static str> {
+    let fields = volume.as_object().filter(|fields| fields.len() == 2)?;
+    let (name, value) = fields.iter().find(|(name, _)| **name != *"name")?;
+    let (source, _) = SOURCES.iter().find(|(source, _)| **name == **source)?;
+    (fields.contains_key("name") && !value.is_null()).then_some(*source)
 }
 
 /// Kinds of storage that are seldom seen.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::tree::Value;
 
-use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD};
+use super::annotations::{APP_ARMOR, SECCOMP_CONTAINER, SECCOMP_POD, has_profiles};
 use super::spec::CONTAINER_LISTS;
 use crate::resources::lookup::{integer, list, present, text};
 use crate::resources::quantity::Quantity;
@@ -180,17 +180,15 @@ pub(in crate::resources::core) fn deprecated_source(source: &str) -> Option<(&'s
 
 fn warn_volumes(volumes: &At<'_>, warnings: &mut Vec<String>) {
     for volume in volumes.items() {
-        for (source, shown, since) in DEPRECATED_SOURCES {
-            if present_in(volume.value, source) {
+        for (source, value) in volume.value.as_object().into_iter().flatten() {
+            if !value.is_null()
+                && let Some((shown, since)) = deprecated_source(source)
+            {
                 warnings.push(format!("{}.{shown}: {since}", volume.field));
             }
         }
     }
     warn_token_paths(volumes, warnings);
-}
-
-fn present_in(value: &Value, field: &str) -> bool {
-    value.get(field).is_some_and(|value| !value.is_null())
 }
 
 /// Files that a token is written over.
@@ -277,6 +275,9 @@ fn warn_annotations(annotations: &At<'_>, spec: &At<'_>, template: bool, warning
         ),
     ] {
         note(key, instead);
+    }
+    if !has_profiles(annotations.value) {
+        return;
     }
     if !present(spec.value, "/securityContext/seccompProfile") {
         note(SECCOMP_POD, SECCOMP_ADVICE);
