@@ -266,7 +266,10 @@ impl<'a> Estimator<'a> {
         let target = self.known(operand);
         let path = match target.path {
             Path::None => Path::At(Some(self.root)),
-            Path::At(shape) => Path::At(shape.and_then(|shape| shape.field(field)).map(|field| &field.shape)),
+            Path::At(shape) => Path::At(shape.and_then(|shape| {
+                let field = shape.field(field).map(|field| &field.shape);
+                field.or_else(|| shape.attribute())
+            })),
         };
         if test {
             return Self::made(target.cost);

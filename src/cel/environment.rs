@@ -69,6 +69,18 @@ impl Environment {
         environment
     }
 
+    /// What expressions that select devices may speak of: `device`.
+    pub fn of_device() -> Environment {
+        let twofold = |value: Type| Type::map(Type::String, Type::map(Type::String, value));
+        let device = [
+            ("driver", Type::String),
+            ("attributes", twofold(Type::Dyn)),
+            ("capacity", twofold(Type::Opaque("kubernetes.Quantity"))),
+            ("allowMultipleAllocations", Type::Bool),
+        ];
+        Environment::new().with_type("device", record("kubernetes.DRADevice", device))
+    }
+
     /// With one more of the `variables` that later expressions may speak of: what this expression gives, if it compiled.
     pub fn with_composed(mut self, name: &str, expression: Option<&Program>) -> Environment {
         let gives = expression.map_or(Type::Dyn, |program| program.result().clone());

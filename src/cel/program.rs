@@ -6,9 +6,11 @@ use regex::Regex;
 
 use super::ast::{Id, Kind, Literal};
 use super::check::{Checked, Link, check};
+use super::cost;
 use super::environment::Environment;
 use super::functions::{self, Native, times};
 use super::parser::parse;
+use super::shape::Shape;
 use super::source::{CompileError, Findings};
 use super::types::Type;
 use crate::re2;
@@ -97,6 +99,11 @@ impl Program {
     /// Whether the result is a boolean, or may be one.
     pub fn gives_bool(&self) -> bool {
         matches!(self.result(), Type::Bool | Type::Dyn)
+    }
+
+    /// The most that one run may be estimated to cost, of an expression that selects devices.
+    pub fn device_cost_max(&self) -> u64 {
+        cost::estimate(&self.checked, &Shape::of_device()).max
     }
 
     /// The name of the type of the result.

@@ -28,6 +28,8 @@ pub(super) struct Shape {
 #[derive(Debug)]
 pub(super) enum ShapeKind {
     IntOrString,
+    /// An attribute of a device: of any type.
+    Attribute,
     Bool,
     Int,
     Double,
@@ -79,6 +81,51 @@ impl Shape {
     /// `root` is set for whole objects: those have `apiVersion`, `kind` and some of `metadata` always.
     pub(super) fn of_schema(schema: &Value, root: bool) -> Option<Arc<Shape>> {
         build(schema, root, DEPTH_MAX).map(Arc::new)
+    }
+
+    /// The shape of devices that are offered for allocation (`ResourceSlice`), with upstream's limits.
+    pub(super) fn of_device() -> Arc<Shape> {
+        /// Most attributes, and capacities, of a device.
+        const MANY: u64 = 32;
+        /// Longest name of a driver, and longest text of an attribute, in bytes.
+        const DRIVER_LEN_MAX: u64 = 63;
+        const TEXT_LEN_MAX: u64 = 64;
+        let twofold = |value: Shape| {
+            let map = |values| {
+                Shape::of(
+                    ShapeKind::Map {
+                        values: Arc::new(values),
+                    },
+                    MANY,
+                    2,
+                )
+            };
+            map(map(value))
+        };
+        let fields = [
+            ("driver", Shape::of(ShapeKind::String, DRIVER_LEN_MAX, 2)),
+            ("attributes", twofold(Shape::of(ShapeKind::Attribute, TEXT_LEN_MAX, 2))),
+            ("capacity", twofold(Shape::of(ShapeKind::Double, 0, 2))),
+            ("allowMultipleAllocations", Shape::of(ShapeKind::Bool, 0, 4)),
+        ];
+        let fields = fields.map(|(name, shape)| {
+            let shape = Arc::new(shape);
+            (
+                name.into(),
+                Field {
+                    name: name.into(),
+                    shape,
+                },
+            )
+        });
+        let fields = BTreeMap::from(fields);
+        Arc::new(Shape::of(ShapeKind::Object { fields }, 0, 2))
+    }
+
+    /// The shape of the attributes of a device, whatever their names.
+    pub(super) fn attribute(&self) -> Option<&Arc<Shape>> {
+        self.element()
+            .filter(|value| matches!(value.kind, ShapeKind::Attribute))
     }
 
     /// The shape of a field by the name that expressions use.

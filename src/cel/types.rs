@@ -81,7 +81,7 @@ impl Type {
     /// The type of a value of that shape; `name` is what messages call it if it is an object.
     pub(super) fn of_shape(shape: &Arc<Shape>, name: &str) -> Type {
         match &shape.kind {
-            ShapeKind::IntOrString => Type::Dyn,
+            ShapeKind::IntOrString | ShapeKind::Attribute => Type::Dyn,
             ShapeKind::Bool => Type::Bool,
             ShapeKind::Int => Type::Int,
             ShapeKind::Double => Type::Double,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::cel::{Environment, Program};
 use crate::tree::Value;
 
 use super::names::{fully_qualified, toleration};
@@ -17,6 +18,8 @@ const MANY: usize = 32;
 const ALTERNATIVES_MAX: usize = 8;
 /// Longest expression of a selector, and longest parameters for a driver, in bytes.
 const EXPRESSION_LEN_MAX: usize = 10 * 1024;
+/// Most that an expression may be estimated to cost for one device; kube-apiserver's number.
+const EXPRESSION_COST_MAX: u64 = 1_000_000;
 pub(super) const PARAMETERS_LEN_MAX: usize = 10 * 1024;
 
 /// A class of devices.
@@ -202,11 +205,28 @@ fn selectors(selectors: &At<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// An expression that selects devices. Whether it compiles, to a boolean and for little enough, is to be asked here once the
-/// expression engine knows devices.
+/// An expression that selects devices.
 fn check_expression(expression: &At<'_>, errors: &mut Vec<FieldError>) {
     if expression.text().len() > EXPRESSION_LEN_MAX {
         errors.push(FieldError::too_long(&expression.field, EXPRESSION_LEN_MAX));
+        return;
+    }
+    match Program::compile(expression.text(), &Environment::of_device()) {
+        Err(wrong) => errors.push(FieldError::invalid_text(
+            &expression.field,
+            expression.text(),
+            format_args!("compilation failed: {wrong}"),
+        )),
+        Ok(program) if !program.gives_bool() => {
+            // What messages call the type of attributes.
+            let gives = program.gives().replace("(string, dyn)", "(string, any)");
+            let detail = format!("must evaluate to bool or the unknown type, not {gives}");
+            errors.push(FieldError::invalid_text(&expression.field, expression.text(), detail));
+        }
+        Ok(program) if program.device_cost_max() > EXPRESSION_COST_MAX => {
+            errors.push(expression.forbidden("too complex, exceeds cost limit"));
+        }
+        Ok(_) => {}
     }
 }
 
