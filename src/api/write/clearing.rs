@@ -17,10 +17,11 @@ use super::delete_options::DeleteOptions;
 use super::manager::Manager;
 use super::object;
 use super::remains::Remains;
-use super::target::Target;
+use super::target::{Asker, Target};
 use super::update::{self, Edited};
 use crate::api::Api;
 use crate::api::status::Status;
+use crate::auth::User;
 use crate::resources::{self, Propagation, ResourceRef};
 use crate::store::{Follower, Object, Range, Run, Selection};
 use crate::tree::Value;
@@ -244,6 +245,15 @@ async fn clear_kind(
         propagation: Some(Propagation::Background),
         ..DeleteOptions::default()
     });
+    // Admission is asked of each, as of the collections that upstream's controller deletes.
+    let asker = Asker {
+        collection: true,
+        ..Asker::own(Arc::new(User::service_account(
+            "kube-system",
+            "namespace-controller",
+            "",
+        )))
+    };
     let mut running = JoinSet::new();
     while let Some(run) = listing.next(RUN_MAX).map_err(Status::internal)? {
         for object in objects(&run) {
@@ -251,7 +261,10 @@ async fn clear_kind(
                 ended(running.join_next().await, remains);
             }
             let (api, options) = (api.clone(), options.clone());
-            let target = Target::at(resource, object.key());
+            let target = Target {
+                asker: Some(asker.clone()),
+                ..Target::at(resource, object.key())
+            };
             running.spawn(async move { delete::remove(&api, &target, &options).await.map(|_| ()) });
         }
     }
