@@ -1,23 +1,24 @@
 //! Custom resources whose versions a webhook converts into one another (`spec.conversion.strategy: Webhook`).
 //!
 //! Reads send stored bytes, each object in the version that it was stored in; where that is not the version that was asked for,
-//! what was read is taken apart here on its way out, and its objects are converted in batches. Requests for the stored version pay
-//! nothing as long as all objects are stored in it.
+//! what was read is taken apart here on its way out, and its objects are converted in batches; rows of Tables, metadata alone and
+//! selections by fields are made of what comes out (`shown`, `selected`), those of a watch event by event (`events`). Requests for
+//! the stored version pay nothing as long as all objects are stored in it.
 //!
 //! Rules: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/>.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+mod events;
+mod selected;
+mod shown;
+
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::header;
-use http_body::Frame;
 use http_body_util::BodyExt as _;
-use tokio::sync::mpsc;
 
 use super::Api;
-use super::body::{Body, BodyError, Response};
+use super::body::Response;
 use super::negotiate::{Format, Shape};
 use super::request::{RequestInfo, Verb};
 use super::status::Status;
@@ -25,6 +26,8 @@ use super::webhooks::resolve;
 use crate::admission::webhooks::Client;
 use crate::resources::Resource;
 use crate::tree::{Value, json};
+use selected::Selected;
+use shown::Shown;
 
 /// For one call; kube-apiserver's number.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,8 +35,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const BATCH_MAX: usize = 500;
 /// Size of a list that is converted, bytes. Larger ones are to be read in pages.
 const LIST_MAX: usize = 256 * 1024 * 1024;
-/// Size of an event of a watch, bytes: more than an object may have.
-const EVENT_MAX: usize = 8 * 1024 * 1024;
 
 /// Whether objects of the resource may have to be converted by a webhook to be shown, or to be stored.
 pub(super) fn is_needed(resource: &Resource) -> bool {
@@ -56,19 +57,31 @@ pub(super) async fn one(api: &Api, resource: &Resource, object: Value) -> Result
 ///
 /// # Errors
 /// 500 when the webhook cannot be asked, or gives something else.
-pub(super) async fn all(api: &Api, resource: &Resource, mut objects: Vec<Value>) -> Result<Vec<Value>, Status> {
+pub(super) async fn all(api: &Api, resource: &Resource, objects: Vec<Value>) -> Result<Vec<Value>, Status> {
+    to_version(api, resource, &resource.api_version(), objects).await
+}
+
+/// [`all`], into any version of the kind.
+///
+/// # Errors
+/// 500 when the webhook cannot be asked, or gives something else.
+pub(super) async fn to_version(
+    api: &Api,
+    resource: &Resource,
+    wanted: &str,
+    mut objects: Vec<Value>,
+) -> Result<Vec<Value>, Status> {
     let Some(config) = resource.custom.as_ref().and_then(|custom| custom.conversion.as_ref()) else {
         return Ok(objects);
     };
-    let wanted = resource.api_version();
     let places: Vec<usize> = (0..objects.len())
-        .filter(|at| objects[*at]["apiVersion"] != *wanted)
+        .filter(|at| objects[*at]["apiVersion"] != wanted)
         .collect();
     for batch in places.chunks(BATCH_MAX) {
         let sent: Vec<Value> = batch.iter().map(|at| objects[*at].clone()).collect();
         let of = kind_of(&sent[0]);
         let told = |why: String| Status::plain(500, format!("conversion webhook for {of} {why}"));
-        let converted = ask(api, config, &wanted, &sent)
+        let converted = ask(api, config, wanted, &sent)
             .await
             .map_err(|why| told(format!("failed: {why}")))?;
         if converted.len() != sent.len() {
@@ -76,7 +89,7 @@ pub(super) async fn all(api: &Api, resource: &Resource, mut objects: Vec<Value>)
             return Err(told(format!("returned {got} objects, expected {expected}")));
         }
         for (place, (number, (before, mut after))) in batch.iter().zip(sent.iter().zip(converted).enumerate()) {
-            check(before, &after, &wanted)
+            check(before, &after, wanted)
                 .map_err(|why| told(format!("returned invalid converted object at index {number}: {why}")))?;
             keep_metadata(before, &mut after)
                 .map_err(|why| told(format!("returned invalid metadata in object at index {number}: {why}")))?;
@@ -189,29 +202,55 @@ fn keep_metadata(before: &Value, after: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What has to be read for a request whose answer is converted.
-pub(super) fn read_as(info: &RequestInfo) -> RequestInfo {
-    let mut info = info.clone();
-    info.answer.gzip = false;
-    info
+/// What a request whose answer is converted asks for, and how the answer is made of what is read.
+pub(super) struct Converting {
+    /// What has to be read: whole objects, whatever their selectable fields.
+    pub(super) asked: RequestInfo,
+    shown: Shown,
+    selected: Selected,
 }
 
-/// An answer with its objects in the version that was asked for. Tables and metadata are made of what is stored.
+/// The answer to `info`, which [`is_needed`].
+///
+/// # Errors
+/// 400 and 406 for a form that cannot be made, 400 for a malformed selector.
+pub(super) fn begin(info: &RequestInfo) -> Result<Converting, Status> {
+    let mut asked = info.clone();
+    asked.answer.gzip = false;
+    let selected = Selected::of(info, &mut asked)?;
+    let shown = Shown::of(info)?;
+    // Frames of protobuf are not taken apart; metadata is all that they hold of custom objects.
+    if !(info.verb == Verb::Watch && info.answer.format == Format::Protobuf) {
+        asked.answer.format = Format::Json;
+        asked.answer.shape = Shape::Object;
+    }
+    Ok(Converting { asked, shown, selected })
+}
+
+/// An answer with its objects in the version that was asked for, and in the form.
 ///
 /// # Errors
 /// 500 when the webhook cannot be asked, or gives something else.
 pub(super) async fn answer(
     api: &std::sync::Arc<Api>,
     info: &RequestInfo,
+    converting: Converting,
     response: Response,
 ) -> Result<Response, Status> {
-    let is_json = info.answer.format == Format::Json && info.answer.shape == Shape::Object;
-    if !is_json || !response.status().is_success() || info.subresource_name() == "scale" {
+    if !response.status().is_success() || info.subresource_name() == "scale" {
         return Ok(response);
     }
+    let Converting {
+        asked,
+        mut shown,
+        selected,
+    } = converting;
     let (mut head, body) = response.into_parts();
     if info.verb == Verb::Watch {
-        let events = events(api.clone(), info.clone(), body);
+        if asked.answer.format != Format::Json {
+            return Ok(Response::from_parts(head, body));
+        }
+        let events = events::convert(api.clone(), info.clone(), shown, selected, body);
         return Ok(Response::from_parts(head, events));
     }
     let mut bytes = BytesMut::new();
@@ -227,20 +266,26 @@ pub(super) async fn answer(
     }
     let mut value: Value = serde_json::from_slice(&bytes).map_err(Status::internal)?;
     drop(bytes);
+    head.headers.remove(header::CONTENT_LENGTH);
     if value["kind"] == "Status" && value["apiVersion"] == "v1" {
-        head.headers.remove(header::CONTENT_LENGTH);
         return Ok(Response::from_parts(head, text(&value).into()));
     }
-    let value = if value["items"].is_array() && matches!(info.verb, Verb::List | Verb::DeleteCollection) {
-        let items = value["items"].as_array().map_or(Vec::new(), |items| items.to_vec());
-        value["items"] = all(api, &info.resource, items).await?.into();
+    if value["items"].is_array() && matches!(info.verb, Verb::List | Verb::DeleteCollection) {
+        let items = value["items"].take();
+        let items = items.as_array().map_or(Vec::new(), |items| items.to_vec());
+        let mut items = all(api, &info.resource, items).await?;
+        if !selected.is_everything() {
+            items.retain(|item| selected.selects(&info.resource, item));
+            if let Some(metadata) = value["metadata"].as_object_mut() {
+                metadata.remove("remainingItemCount");
+            }
+        }
         value["apiVersion"] = info.resource.api_version().into();
-        value
-    } else {
-        one(api, &info.resource, value).await?
-    };
-    head.headers.remove(header::CONTENT_LENGTH);
-    Ok(Response::from_parts(head, text(&value).into()))
+        return Ok(Response::from_parts(head, shown.list(value, items).into()));
+    }
+    let value = one(api, &info.resource, value).await?;
+    let made = shown.one(head.status, &value)?;
+    Ok(Response::from_parts(head, made.into_body()))
 }
 
 fn text(value: &Value) -> Vec<u8> {
@@ -248,89 +293,6 @@ fn text(value: &Value) -> Vec<u8> {
     value.write(&mut text);
     text.push(b'\n');
     text
-}
-
-/// Events with their objects converted: as many at once as are at hand. One frame waits for the client, no more.
-fn events(api: std::sync::Arc<Api>, info: RequestInfo, body: Body) -> Body {
-    let (sender, receiver) = mpsc::channel::<Result<Bytes, BodyError>>(1);
-    tokio::spawn(async move {
-        let ended = tokio::select! {
-            ended = convert_events(&api, &info, body, &sender) => ended,
-            () = sender.closed() => return,
-        };
-        if let Err(error) = ended {
-            let _ = sender.send(Err(error)).await;
-        }
-    });
-    Body::stream(Events(receiver))
-}
-
-/// Frames as they come.
-struct Events(mpsc::Receiver<Result<Bytes, BodyError>>);
-
-impl http_body::Body for Events {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.0
-            .poll_recv(context)
-            .map(|part| part.map(|part| part.map(Frame::data)))
-    }
-}
-
-async fn convert_events(
-    api: &Api,
-    info: &RequestInfo,
-    mut body: Body,
-    sender: &mpsc::Sender<Result<Bytes, BodyError>>,
-) -> Result<(), BodyError> {
-    let mut waiting = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else { continue };
-        waiting.extend_from_slice(&data);
-        let Some(end) = waiting.iter().rposition(|byte| *byte == b'\n') else {
-            if waiting.len() > EVENT_MAX {
-                return Err(BodyError::Other("an event is too large to be converted".into()));
-            }
-            continue;
-        };
-        let lines = waiting.split_to(end + 1);
-        let mut parsed = Vec::new();
-        for line in lines[..].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let event: Value = serde_json::from_slice(line).map_err(|error| BodyError::Other(error.to_string()))?;
-            parsed.push(event);
-        }
-        let is_object = |event: &Value| !matches!(event["type"].as_str(), Some("BOOKMARK" | "ERROR"));
-        let objects = parsed.iter().filter(|event| is_object(event));
-        let objects = objects.map(|event| event["object"].clone()).collect();
-        let mut out = Vec::with_capacity(lines.len());
-        let mut failed = None;
-        match all(api, &info.resource, objects).await {
-            Ok(converted) => {
-                let mut converted = converted.into_iter();
-                for mut event in parsed {
-                    if is_object(&event) {
-                        event["object"] = converted.next().unwrap_or_default();
-                    }
-                    out.extend_from_slice(&text(&event));
-                }
-            }
-            Err(status) => {
-                out.extend_from_slice(br#"{"type":"ERROR","object":"#);
-                out.extend_from_slice(status.to_json().trim_ascii_end());
-                out.extend_from_slice(b"}\n");
-                failed = Some(());
-            }
-        }
-        if sender.send(Ok(out.into())).await.is_err() || failed.is_some() {
-            return Ok(());
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

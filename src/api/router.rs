@@ -273,18 +273,18 @@ async fn handle(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 
 /// A request about objects that a webhook converts.
 async fn handle_converted(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
-    let asked = conversion::read_as(info);
+    let converting = conversion::begin(info)?;
     let response = match info.verb {
-        Verb::Get | Verb::List | Verb::Watch => read(api, &asked).await?,
-        _ => write::answer(api, &asked, body).await?,
+        Verb::Get | Verb::List | Verb::Watch => read(api, &converting.asked).await?,
+        _ => write::answer(api, &converting.asked, body).await?,
     };
-    conversion::answer(api, info, response).await
+    conversion::answer(api, info, converting, response).await
 }
 
 async fn read(api: &Arc<Api>, info: &RequestInfo) -> Result<Response, Status> {
     match (info.verb, info.subresource_name()) {
         (Verb::Get, "") => read::get(&api.reader, info).await,
-        (Verb::Get, "scale") => write::get_scale(api, info),
+        (Verb::Get, "scale") => Box::pin(write::get_scale(api, info)).await,
         // `status` and the like show the object itself; the kind of `log` is told as Pod, but it is none.
         (Verb::Get, sub)
             if sub != "log"

@@ -73,6 +73,12 @@ impl Started {
         Answer::of(self.open(Method::GET, path, &[], Bytes::new()).await).await
     }
 
+    /// In a form.
+    pub(crate) async fn get_as(&self, path: &str, form: &str) -> Answer {
+        let accept = format!("application/json;as={form};v=v1;g=meta.k8s.io");
+        Answer::of(self.open(Method::GET, path, &[("accept", &accept)], Bytes::new()).await).await
+    }
+
     pub(crate) async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Answer {
         let body = body.to_string().into();
         Answer::of(self.open(method, path, &[("content-type", kind)], body).await).await

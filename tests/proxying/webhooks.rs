@@ -515,6 +515,44 @@ async fn hostile_webhooks_cost_a_bounded_time_and_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_namespace_takes_with_it_goes_through_admission() {
+    let hooks = Hooks::start().await;
+    let started = Started::new(&[]);
+    started
+        .create("/api/v1/namespaces", &json!({"metadata": {"name": "going"}}))
+        .await;
+    started
+        .create(
+            "/api/v1/namespaces/going/configmaps",
+            &json!({"metadata": {"name": "a"}}),
+        )
+        .await;
+    let rule = json!({"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]});
+    let hook = hooks.hook("deleted", "/allow", &json!({"rules": [rule], "namespaceSelector": {}}));
+    configure(&started, VALIDATING, "deletions", vec![hook]).await;
+    hooks.calls();
+    let answer = started
+        .send(
+            Method::DELETE,
+            "/api/v1/namespaces/going",
+            "application/json",
+            &json!({}),
+        )
+        .await;
+    assert_eq!(answer.code, 200, "{}", answer.text());
+    kubelet::until("it is gone", async || {
+        started.get("/api/v1/namespaces/going").await.code == 404
+    })
+    .await;
+    let asked = hooks.last();
+    let user = &asked["request"]["userInfo"]["username"];
+    assert_eq!(user, "system:serviceaccount:kube-system:namespace-controller");
+    // The ConfigMap that every namespace has may have been there by then.
+    let calls = hooks.calls();
+    assert!(calls.iter().all(|path| path == "/allow"), "{calls:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn versions_of_custom_resources_are_converted_by_their_webhook() {
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let hooks = Hooks::start().await;
@@ -522,7 +560,11 @@ async fn versions_of_custom_resources_are_converted_by_their_webhook() {
     let version = |name: &str, field: &str, storage: bool| {
         let count = json!({"type": "integer", "maximum": 9});
         let spec = json!({"type": "object", "properties": {field: count}});
+        let path = format!(".spec.{field}");
         json!({"name": name, "served": true, "storage": storage,
+               "additionalPrinterColumns": [{"name": field, "type": "integer", "jsonPath": path}],
+               "selectableFields": [{"jsonPath": path}],
+               "subresources": {"scale": {"specReplicasPath": path, "statusReplicasPath": ".status.replicas"}},
                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
     };
     let conversion = |path: &str| {
@@ -605,8 +647,60 @@ async fn versions_of_custom_resources_are_converted_by_their_webhook() {
             [(&version, &json!({"replicas": 3})), (&version, &json!({"replicas": 2}))]
         );
         assert_eq!(hooks.calls(), ["/convert"]);
+        let selected = object(&started.get(&format!("{two}?fieldSelector=spec.replicas%3D3")).await);
+        let names = selected["items"].as_array().expect("items").iter();
+        assert_eq!(names.map(|item| &item["metadata"]["name"]).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(
+            started.get(&format!("{two}?fieldSelector=spec.size%3D3")).await.code,
+            400
+        );
+        // Rows and metadata are those of the version that was asked for; so is what its managers are said to have written.
+        let table = object(&started.get_as(two, "Table").await);
+        assert_eq!(table["columnDefinitions"][1]["name"], "replicas");
+        let rows = table["rows"].as_array().expect("rows").iter();
+        let cells: Vec<_> = rows.map(|row| row["cells"].clone()).collect();
+        assert_eq!(cells, [json!(["a", 3]), json!(["b", 2])]);
+        let row = object(&started.get_as(&format!("{two}/a"), "Table").await);
+        assert_eq!(row["rows"][0]["cells"], json!(["a", 3]));
+        let partial = object(&started.get_as(&format!("{two}/a"), "PartialObjectMetadata").await);
+        assert_eq!(partial["kind"], "PartialObjectMetadata");
+        assert_eq!(partial["metadata"]["labels"], json!({"x": "y"}));
+        let managed = |object: &Value| {
+            let entries = object["metadata"]["managedFields"].as_array().expect("managers").iter();
+            entries
+                .map(|entry| (entry["apiVersion"].clone(), entry["fieldsV1"]["f:spec"].clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            managed(&made),
+            [(json!("example.com/v2"), json!({".": {}, "f:replicas": {}}))]
+        );
+        // The patch took the size, by its name in the other version, from whoever created it.
+        let patched = managed(&object(&started.get(&format!("{one}/a")).await));
+        assert!(
+            patched.contains(&(json!("example.com/v2"), json!({"f:replicas": {}}))),
+            "{patched:?}"
+        );
+        assert!(
+            !patched.iter().any(|(_, fields)| fields["f:size"].is_object()),
+            "{patched:?}"
+        );
+        let scale = object(&started.get(&format!("{two}/a/scale")).await);
+        assert_eq!(scale["spec"]["replicas"], 3);
     };
-    let (watch, ()) = tokio::join!(watch, changes);
+    let narrow = format!("{two}?watch=true&resourceVersion=0&timeoutSeconds=3&fieldSelector=spec.replicas%3D1");
+    let (watch, narrow, ()) = tokio::join!(watch, started.get_as(&narrow, "Table"), changes);
+    let told: Vec<Value> = narrow
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an event"))
+        .collect();
+    let told: Vec<_> = told
+        .iter()
+        .map(|event| (&event["type"], &event["object"]["rows"][0]["cells"]))
+        .collect();
+    let cells = json!(["a", 1]);
+    assert_eq!(told, [(&json!("ADDED"), &cells), (&json!("DELETED"), &cells)]);
     let events: Vec<Value> = watch
         .text()
         .lines()

@@ -170,3 +170,58 @@ async fn fields_of_another_version_are_told_by_the_schema_of_that_version() {
     assert_eq!(second.code, 409, "{}", second.body);
     assert_eq!(second.body["details"]["causes"][0]["field"], ".spec.tags");
 }
+
+/// The replicas of a custom object may lie anywhere; who applies a Scale manages that field.
+#[tokio::test]
+async fn an_applied_scale_takes_the_field_that_the_definition_names() {
+    const OBJECT: &str = "/apis/example.com/v1/namespaces/default/gadgets/g";
+    let started = Started::usual().await;
+    let admin = started.admin();
+    let definition = json!({"metadata": {"name": "gadgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "subresources": {"scale": {"specReplicasPath": ".spec.pool.size", "statusReplicasPath": ".status.size"}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
+                "color": {"type": "string"},
+                "pool": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}}}}]}});
+    let made = admin
+        .post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
+        .await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let begun = std::time::Instant::now();
+    while admin.get("/apis/example.com/v1/gadgets").await.code != 200 {
+        assert!(begun.elapsed() < crate::LONG);
+        tokio::task::yield_now().await;
+    }
+    let apply = async |path: &str, query: &str, body: Value| {
+        let path = format!("{path}?{query}");
+        let body = Bytes::from(body.to_string());
+        admin.send("PATCH", &path, "application/apply-patch+yaml", body).await
+    };
+    let gadget = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"},
+        "spec": {"color": "red", "pool": {"size": 2}}});
+    assert_eq!(apply(OBJECT, "fieldManager=maker", gadget).await.code, 201);
+    let scale =
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "g"}, "spec": {"replicas": 5}});
+    let at = format!("{OBJECT}/scale");
+    let refused = apply(&at, "fieldManager=scaler", scale.clone()).await;
+    assert_eq!(refused.code, 409, "{}", refused.body);
+    assert_eq!(refused.body["details"]["causes"][0]["field"], ".spec.replicas");
+    let taken = apply(&at, "fieldManager=scaler&force=true", scale).await;
+    assert_eq!(taken.code, 200, "{}", taken.body);
+    assert_eq!(taken.body["spec"]["replicas"], 5);
+    let object = admin.get(OBJECT).await.body;
+    assert_eq!(object["spec"]["pool"]["size"], 5);
+    let entries = object["metadata"]["managedFields"].as_array().expect("managers");
+    let of = |manager: &str| {
+        let entry = entries.iter().find(|entry| entry["manager"] == manager);
+        entry.unwrap_or_else(|| panic!("{object}"))
+    };
+    let scaler = of("scaler");
+    assert_eq!(
+        (&scaler["apiVersion"], &scaler["operation"], &scaler["subresource"]),
+        (&json!("example.com/v1"), &json!("Apply"), &json!("scale"))
+    );
+    assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:pool": {"f:size": {}}}}));
+    assert_eq!(of("maker")["fieldsV1"]["f:spec"]["f:pool"].get("f:size"), None);
+}

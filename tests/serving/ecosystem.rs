@@ -9,6 +9,8 @@ use crate::{LONG, Started};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// How many definitions there are.
 const COUNT: usize = 300;
+/// Small ones that are made beside those, each waited for.
+const SINGLES: usize = 20;
 
 /// A description as generators take it from comments: about 160 bytes.
 fn description(field: &str, number: usize) -> String {
@@ -143,6 +145,23 @@ async fn three_hundred_definitions() {
             first = begun.elapsed();
         }
     }
+    let mut slowest = Duration::ZERO;
+    for number in 0..SINGLES {
+        let (plural, kind) = (format!("singles{number}"), format!("Single{number}"));
+        let single = json!({
+            "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": object(4, 2)}}]},
+        });
+        let begun = Instant::now();
+        let made = admin.post(DEFINITIONS, &single).await;
+        assert_eq!(made.code, 201, "{}", made.body);
+        while admin.get(&format!("/apis/example.com/v1/{plural}")).await.code != 200 {
+            assert!(begun.elapsed() < LONG);
+        }
+        slowest = slowest.max(begun.elapsed());
+    }
+    println!("{SINGLES} more, small ones: each served within {slowest:.1?} of its request, beside the {COUNT}");
     println!(
         "{COUNT} definitions, {} KiB together, the largest {} KiB: created one after the other in {created:.1?}, all served after {served:.1?}; \
          {grown} KiB more private memory; aggregated discovery {first:.1?} the first time, {discovery:.1?} then",

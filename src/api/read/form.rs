@@ -112,6 +112,24 @@ impl What {
     }
 }
 
+impl What {
+    /// What the items of a list become for a client.
+    ///
+    /// # Errors
+    /// 400 for an unknown `includeObject`, 406 for the form of a single object.
+    pub(in crate::api) fn of_items(info: &RequestInfo) -> Result<Self, Status> {
+        match info.answer.shape {
+            Shape::Object => Ok(What::Item),
+            Shape::PartialList(version) => Ok(What::Partial(version)),
+            Shape::Table(version) => Ok(What::Row(version, include(info)?)),
+            Shape::Partial(_) => Err(Status::not_acceptable(format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
+                go_type(&info.resource)
+            ))),
+        }
+    }
+}
+
 impl CustomHead {
     /// What is sent in place of the first bytes of a stored object, and how many these are. Another version's head ends where
     /// the sidecar says that metadata begins.
@@ -145,18 +163,7 @@ impl Form {
     /// # Errors
     /// 400 for an unknown `includeObject`, 406 for the form of a single object.
     pub(super) fn of_items(info: &RequestInfo) -> Result<Self, Status> {
-        let what = match info.answer.shape {
-            Shape::Object => What::Item,
-            Shape::PartialList(version) => What::Partial(version),
-            Shape::Table(version) => What::Row(version, include(info)?),
-            Shape::Partial(_) => {
-                return Err(Status::not_acceptable(format!(
-                    "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
-                    go_type(&info.resource)
-                )));
-            }
-        };
-        Ok(Self::new(&info.resource, what))
+        Ok(Self::new(&info.resource, What::of_items(info)?))
     }
 
     fn new(resource: &ResourceRef, what: What) -> Self {

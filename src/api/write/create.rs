@@ -111,6 +111,8 @@ pub(super) async fn insert(
         .is_some_and(|custom| custom.conversion.is_some() && custom.stored.is_some());
     let mut value = if converted {
         custom::check(resource, None, &value, None)?;
+        let mut value = value;
+        manager.note_shown(api, None, &mut value).await;
         conversion::one(api, shape, value).await?
     } else {
         let mut value = resources::to_stored(resource, value);
@@ -143,7 +145,9 @@ pub(super) async fn insert(
         let asked = object::meta(&object, "name").to_owned();
         let refused = |object: &Value, refusal| commit::refused(resource, object::meta(object, "name"), refusal);
         resources::begin_create(shape, &mut object, &context).map_err(|refusal| refused(&object, refusal))?;
-        manager.note(None, &mut object);
+        if !manager.notes_shown() {
+            manager.note(None, &mut object);
+        }
         let mut told = Vec::new();
         let chain = Chain::of_create(api, info, &asked, options.dry_run);
         if chain.mutate(&mut object, None, &mut told).await? {

@@ -6,6 +6,7 @@ use crate::tree::Value;
 
 use super::object;
 use crate::api::request::RequestInfo;
+use crate::api::{Api, conversion};
 use crate::patch::apply::keep_times;
 use crate::patch::managed::{self, Request, Typed, Versions};
 use crate::resources::{self, Resource, ResourceRef};
@@ -70,7 +71,7 @@ impl Manager {
     /// Notes in `new` what this manager changed of `live`. Both are in the stored shape; fields are told in the version of
     /// the request.
     pub(super) fn note(&self, live: Option<&Value>, new: &mut Value) {
-        // What a webhook converts is noted in the version that it is stored in.
+        // What a webhook converts was noted in the version of the request already (`note_shown`).
         let custom = self.resource.custom.as_ref();
         if let Some(stored) = custom
             .filter(|custom| custom.conversion.is_some())
@@ -101,6 +102,25 @@ impl Manager {
         } else {
             metadata.insert("managedFields", noted);
         }
+    }
+
+    /// Notes in `new` what this manager changed of `live`, both in the version of the request: they are yet to be converted by
+    /// a webhook. Entries of other versions are asked about the objects in those, for which the webhook is called, too.
+    pub(super) async fn note_shown(&self, api: &Api, live: Option<&Value>, new: &mut Value) {
+        if self.applies {
+            return;
+        }
+        let Some(typed) = typed(&self.resource) else { return };
+        let others = Converted::of(api, &self.resource, live, new).await;
+        self.with_request(&self.resource.api_version(), |request| {
+            managed::update_among(typed, &others, live, new, request);
+        });
+    }
+
+    /// Whether what it writes of objects that a webhook converts is noted before they are ([`Manager::note_shown`]).
+    pub(super) fn notes_shown(&self) -> bool {
+        let custom = self.resource.custom.as_ref();
+        !self.applies && custom.is_some_and(|custom| custom.conversion.is_some() && custom.stored.is_some())
     }
 
     fn note_in_version(&self, live: Option<&Value>, new: &mut Value) {
@@ -145,6 +165,59 @@ pub(super) fn typed(resource: &Resource) -> Option<Typed<'_>> {
 /// Without a schema that can be used, everything is kept as it is.
 fn of_schema(schema: Option<&Structural>) -> Typed<'_> {
     schema.map_or(Typed::DEDUCED, Typed::from)
+}
+
+/// The versions of a kind whose objects a webhook converts, with two states of one object in those that its managers speak of.
+struct Converted<'a> {
+    names: KindVersions<'a>,
+    states: [Value; 2],
+    in_versions: Vec<(String, Vec<Value>)>,
+}
+
+impl<'a> Converted<'a> {
+    async fn of(api: &Api, resource: &'a Resource, live: Option<&Value>, new: &Value) -> Self {
+        let mut others = Self {
+            names: KindVersions(resource),
+            states: [live.cloned().unwrap_or_default(), new.clone()],
+            in_versions: Vec::new(),
+        };
+        if live.is_none() {
+            return others;
+        }
+        let own = resource.api_version();
+        let mut wanted: Vec<String> = Vec::new();
+        for entry in others.states[0]["metadata"]["managedFields"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let version = entry["apiVersion"].as_str().unwrap_or("");
+            if version != own && others.names.has(version) && !wanted.iter().any(|known| known == version) {
+                wanted.push(version.to_owned());
+            }
+        }
+        for version in wanted {
+            // What cannot be converted is taken for what it is in the version of the request.
+            if let Ok(states) = conversion::to_version(api, resource, &version, others.states.to_vec()).await {
+                others.in_versions.push((version, states));
+            }
+        }
+        others
+    }
+}
+
+impl Versions for Converted<'_> {
+    fn in_version(&self, object: &Value, api_version: &str) -> Option<(Typed<'_>, Value)> {
+        let (typed, renamed) = self.names.in_version(object, api_version)?;
+        let found = self.in_versions.iter().find(|(version, _)| version == api_version);
+        let state = self.states.iter().position(|state| state.shares(object));
+        let converted = found.zip(state).and_then(|((_, states), at)| states.get(at).cloned());
+        Some((typed, converted.unwrap_or(renamed)))
+    }
+
+    fn has(&self, api_version: &str) -> bool {
+        self.names.has(api_version)
+    }
 }
 
 /// The versions in which the objects of a resource are served.

@@ -12,6 +12,7 @@ use super::update::{self, Changed, Edited};
 use super::{commit, create, object, reply};
 use crate::api::Api;
 use crate::api::body::Response;
+use crate::api::conversion;
 use crate::api::request::RequestInfo;
 use crate::api::status::Status;
 use crate::patch::apply::{self, to_parent, to_scale};
@@ -22,7 +23,7 @@ use crate::resources::scale::{apply_scale, scale_of};
 use crate::schema::{Schema, Syntax};
 
 /// GET of `scale`.
-pub(in crate::api) fn get(api: &Api, info: &RequestInfo) -> Result<Response, Status> {
+pub(in crate::api) async fn get(api: &Api, info: &RequestInfo) -> Result<Response, Status> {
     let resource = &info.resource;
     let found = api
         .reader
@@ -33,7 +34,7 @@ pub(in crate::api) fn get(api: &Api, info: &RequestInfo) -> Result<Response, Sta
     let name = info.name.as_deref().unwrap_or("");
     let found = found.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))?;
     let shape = resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
-    let parent = object::of_stored(&found, shape)?;
+    let parent = shown(api, info, object::of_stored(&found, shape)?).await?;
     if !scale_of(resource, &parent).1 {
         return Err(Status::internal(format_args!(
             "the spec replicas field {} does not exist",
@@ -41,6 +42,14 @@ pub(in crate::api) fn get(api: &Api, info: &RequestInfo) -> Result<Response, Sta
         )));
     }
     reply::scale(info, &parent, &[])
+}
+
+/// The parent in the version of the request, whose paths lead to the fields of its Scale.
+async fn shown(api: &Api, info: &RequestInfo, parent: Value) -> Result<Value, Status> {
+    if conversion::is_needed(&info.resource) {
+        return conversion::one(api, &info.resource, parent).await;
+    }
+    Ok(parent)
 }
 
 /// Where a custom resource has its replicas, as it is told.
@@ -68,7 +77,7 @@ pub(super) async fn put(
     };
     let (changed, mut warnings) = update::change(api, &target, options.dry_run, edit).await?;
     warnings.extend(decoded.warnings.iter().cloned());
-    answer(info, changed, &warnings)
+    answer(api, info, changed, &warnings).await
 }
 
 /// PATCH of `scale`.
@@ -100,7 +109,7 @@ pub(super) async fn patch(
         scaled(&target, old, &patched.value, wanted, patched.warnings)
     };
     let (changed, warnings) = update::change(api, &target, options.dry_run, edit).await?;
-    answer(info, changed, &warnings)
+    answer(api, info, changed, &warnings).await
 }
 
 /// Server-side apply to `scale`: who manages the replicas of the object manages those of its Scale.
@@ -163,10 +172,10 @@ pub(super) async fn apply(
         Ok(edited)
     };
     let (changed, warnings) = update::change(api, &target, options.dry_run, edit).await?;
-    answer(info, changed, &warnings)
+    answer(api, info, changed, &warnings).await
 }
 
-fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
+async fn answer(api: &Api, info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<Response, Status> {
     let parent = match changed {
         Changed::Stored(stored) => {
             let shape = info.resource.stored_shape().ok_or_else(Status::method_not_allowed)?;
@@ -174,7 +183,7 @@ fn answer(info: &RequestInfo, changed: Changed, warnings: &[String]) -> Result<R
         }
         Changed::Tree(value) => value,
     };
-    reply::scale(info, &parent, warnings)
+    reply::scale(info, &shown(api, info, parent).await?, warnings)
 }
 
 /// The parent with the replicas that `scale` asks for.

@@ -232,6 +232,10 @@ pub(super) async fn change(
         }
         let mut new = if converted {
             custom::check(resource, Some(&shown), &value, target.subresource)?;
+            let mut value = value;
+            if let Some(manager) = target.manager.as_ref().filter(|_| !target.own) {
+                manager.note_shown(api, Some(&shown), &mut value).await;
+            }
             conversion::one(api, shape, value).await?
         } else {
             let mut new = resources::to_stored(resource, value);
@@ -248,7 +252,7 @@ pub(super) async fn change(
                     .map_err(|refusal| commit::refused(resource, &target.name, refusal))
             };
             let mut begun = begin(&mut new)?;
-            if let Some(manager) = &target.manager {
+            if let Some(manager) = target.manager.as_ref().filter(|manager| !manager.notes_shown()) {
                 manager.note(Some(&old), &mut new);
             }
             if let Some(chain) = chain

@@ -14,6 +14,8 @@ pub struct Cells {
     pub sources: Vec<Source>,
     /// Selectable fields of all versions, by name; empty but for the version that is stored.
     pub fields: Vec<(String, Path)>,
+    /// Selectable fields of this version.
+    pub own: Vec<(String, Path)>,
     /// Number of what sidecars hold: another one for other columns or fields.
     pub layout: u32,
 }
@@ -118,6 +120,13 @@ fn go_number(number: &serde_json::Number) -> String {
     }
 }
 
+fn field_text(path: &Path, object: &Value) -> String {
+    match path.first(object) {
+        None | Some(Value::Null) => String::new(),
+        Some(value) => printed(value),
+    }
+}
+
 impl Cells {
     /// The row of an object.
     pub(crate) fn row(&self, object: &Value) -> Vec<Cell> {
@@ -129,13 +138,14 @@ impl Cells {
 
     /// The selectable fields of an object, sorted by name: `""` where there is none.
     pub(crate) fn fields<'a>(&'a self, object: &'a Value) -> impl Iterator<Item = (&'a str, String)> {
-        self.fields.iter().map(|(name, path)| {
-            let value = match path.first(object) {
-                None | Some(Value::Null) => String::new(),
-                Some(value) => printed(value),
-            };
-            (name.as_str(), value)
-        })
+        let fields = self.fields.iter();
+        fields.map(|(name, path)| (name.as_str(), field_text(path, object)))
+    }
+
+    /// A selectable field of an object of this version: `""` where there is none.
+    pub(crate) fn selectable(&self, name: &str, object: &Value) -> String {
+        let found = self.own.iter().find(|(known, _)| known == name);
+        found.map_or_else(String::new, |(_, path)| field_text(path, object))
     }
 }
 

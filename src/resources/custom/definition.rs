@@ -202,7 +202,7 @@ impl Maker<'_> {
             });
         }
         let (columns, cells) = columns(version);
-        let cells = self.cells(cells, &columns, stored.is_none());
+        let cells = self.cells(version, cells, &columns, stored.is_none());
         Resource {
             plural: owned(name("plural")),
             singular: owned(name("singular")),
@@ -271,7 +271,7 @@ impl Maker<'_> {
     }
 
     /// What the sidecars of this version hold. Those that are stored hold the selectable fields of all versions.
-    fn cells(&self, sources: Vec<Source>, columns: &[Column], is_stored: bool) -> Cells {
+    fn cells(&self, version: &Value, sources: Vec<Source>, columns: &[Column], is_stored: bool) -> Cells {
         let mut fields = Vec::new();
         let versions = list(self.definition, "/spec/versions").iter();
         for (name, path) in versions.flat_map(selectable) {
@@ -300,6 +300,7 @@ impl Maker<'_> {
         Cells {
             sources,
             fields: if is_stored { fields } else { Vec::new() },
+            own: selectable(version).collect(),
             layout: hash.finalize(),
         }
     }
