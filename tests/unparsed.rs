@@ -138,6 +138,7 @@ fn config(folder: &Path) -> ServerConfig {
         plugins: Plugins::without_accounts(),
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
+        tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
     }
 }

@@ -200,6 +200,7 @@ fn readers_see_whole_states_while_shelves_and_history_turn_over() {
             plugins: Plugins::without_accounts(),
             compress: Compress::default(),
             kubelets: KubeletAccess::default(),
+            tls: flatkube::api::server::TlsOptions::default(),
             limits: Limits::default(),
         })
         .await

@@ -117,6 +117,7 @@ impl Served {
             plugins: Plugins::without_accounts(),
             compress: Compress::Always,
             kubelets: KubeletAccess::default(),
+            tls: flatkube::api::server::TlsOptions::default(),
             limits: Limits {
                 // The client's connections are not driven between scenarios, so none of them says goodbye.
                 drain: Duration::from_millis(50),

@@ -151,6 +151,7 @@ impl Served {
             plugins: Plugins::without_accounts(),
             compress: Compress::default(),
             kubelets: KubeletAccess::default(),
+            tls: flatkube::api::server::TlsOptions::default(),
             limits: Limits::default(),
         };
         let runtime = opened::runtime();

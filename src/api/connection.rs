@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use rustls::ServerConfig as TlsConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -18,7 +17,7 @@ use super::peer::{Addresses, Clock, Peer, Place, Stay, Verdict};
 use super::router;
 use super::stopping::Stopping;
 use super::stream::{Patient, StreamExecutor};
-use crate::auth::{ClientCertificates, Pki};
+use crate::auth::ClientCertificates;
 
 /// Bounds on what a client can hold of the server. Each is there so that no client, however slow or hostile, can take
 /// memory, a descriptor or a task for ever.
@@ -157,19 +156,6 @@ impl Crowd {
 pub(super) enum Transport {
     Tls(TlsAcceptor),
     Plain,
-}
-
-/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN, client certificates asked for but not required.
-pub(super) fn tls(pki: &Pki, certificates: Arc<ClientCertificates>) -> Result<TlsAcceptor, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = TlsConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_client_cert_verifier(certificates)
-        .with_single_cert(pki.chain.clone(), pki.key.clone_key())
-        .map_err(|error| error.to_string())?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// Accepts until the server stops.

@@ -12,13 +12,14 @@ use tokio::task::JoinSet;
 
 use super::connection::{self, Shared, Transport};
 use super::metrics;
-use super::proxy::Backends;
+use super::proxy::{Backends, Own};
 use super::read::{Notice, Reader};
-use super::{Api, Client, Stopper, aggregation, bootstrap, write};
+use super::renewal::Renewal;
+use super::{Api, Client, Stopper, aggregation, bootstrap, legacy_tokens, tls, write};
 use crate::admission::plugins::Plugins;
 use crate::auth::{
-    AuthenticationOptions, Authenticator, AuthenticatorConfig, Authority, ClientCertificates, FlagErrors, Issuer,
-    OpenFilesError, Pki, PkiError, User,
+    AuthenticationOptions, Authenticator, AuthenticatorConfig, Authority, ClientCertificates, ClientIdentity,
+    FlagErrors, Issuer, OpenFilesError, Pki, PkiError, Serving, User,
 };
 use crate::resources::KindArchiver;
 use crate::resources::custom::Registry;
@@ -28,6 +29,7 @@ use crate::store::{OpenError, Options, Store};
 pub use super::connection::Limits;
 pub use super::proxy::KubeletAccess;
 pub use super::read::Compress;
+pub use super::tls::{TlsOptions, TlsVersion};
 
 /// How to serve.
 #[derive(Clone)]
@@ -52,6 +54,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// How kubelets are reached.
     pub kubelets: KubeletAccess,
+    /// Which certificates are shown, and how TLS is spoken.
+    pub tls: TlsOptions,
 }
 
 /// Why the server cannot start.
@@ -97,6 +101,7 @@ pub struct Server {
     kubeconfig: PathBuf,
     authority: String,
     signer: Arc<Authority>,
+    renewal: Arc<Renewal>,
     api: Arc<Api>,
     stopper: Stopper,
     drained: mpsc::Receiver<()>,
@@ -120,6 +125,7 @@ impl Server {
             compress,
             limits,
             kubelets,
+            tls,
         } = config;
         if let Some(address) = http_bind.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
@@ -152,25 +158,41 @@ impl Server {
         let custom = Arc::new(Registry::default());
         let archiver = KindArchiver { custom: custom.clone() };
         let store = open_store(&data_dir.join("store"), store_options, archiver).await?;
-        let pki = Pki::open(&data_dir, https)?;
-        let issuer = Issuer::open(&data_dir.join("pki"), &authentication.accounts)?;
+        let is_external = tls.files.default.is_some();
+        let pki = Pki::open(&data_dir, https, &tls.names, is_external)?;
+        let issuer = Arc::new(Issuer::open(&data_dir.join("pki"), &authentication.accounts)?);
         let unusable = |reason| StartError::File {
             what: "cannot use",
             path: data_dir.join("pki"),
             reason,
         };
+        let own = Own {
+            serving: Arc::new(Serving::open(&pki, tls.files.clone())?),
+            kubelet_client: Arc::new(ClientIdentity::new(&pki.kubelet_client).map_err(unusable)?),
+            front_proxy_client: Arc::new(ClientIdentity::new(&pki.front_proxy_client).map_err(unusable)?),
+        };
+        let renewal = Renewal {
+            data_dir: data_dir.clone(),
+            address: https,
+            names: tls.names.clone(),
+            is_external,
+            own: own.clone(),
+            authority: pki.ca_pem.clone(),
+        };
+        let renewal = Arc::new(renewal);
         let mut authorities = vec![pki.ca.clone()];
         authorities.extend(believed.client_authorities);
         let certificates = ClientCertificates::new(&authorities, believed.front_proxy.clone()).map_err(unusable)?;
         let certificates = Arc::new(certificates);
-        let acceptor = connection::tls(&pki, certificates.clone()).map_err(unusable)?;
+        let acceptor = tls::acceptor(own.serving.clone(), certificates.clone(), &tls).map_err(unusable)?;
 
         bootstrap::run(&store, https).await?;
         bootstrap::tell_authorities(&store, &pki, &believed.client_ca_pem).await?;
 
         let (continue_key, kubeconfig) = (pki.continue_key, pki.kubeconfig.clone());
-        let (authority, signer) = (pki.ca_pem.clone(), pki.authority.clone());
-        let backends = Backends::open(pki, &kubelets, limits.backends).map_err(|(path, reason)| StartError::File {
+        let signer = pki.authority.clone();
+        let authority = pki.ca_pem + &own.serving.authorities();
+        let backends = Backends::open(own, &kubelets, limits.backends).map_err(|(path, reason)| StartError::File {
             what: "cannot use",
             path,
             reason,
@@ -180,7 +202,7 @@ impl Server {
             store.clone(),
             AuthenticatorConfig {
                 tokens: believed.tokens,
-                issuer: Some(Arc::new(issuer)),
+                issuer: Some(issuer),
                 bootstrap_tokens: authentication.bootstrap_tokens,
                 front_proxy: believed.front_proxy,
                 anonymous: authentication.anonymous,
@@ -209,6 +231,8 @@ impl Server {
         }
         tasks.spawn(connection::accept(https_listener, Transport::Tls(acceptor), shared));
         tasks.spawn(upkeep(api.clone()));
+        tasks.spawn(renewal.clone().run(api.reader.stopping.clone()));
+        tasks.spawn(legacy_tokens::run(api.clone()));
         tasks.spawn(write::keep_own_statuses(api.clone()));
         tasks.spawn(aggregation::run(api.clone()));
         tasks.spawn(definitions.run(api.clone()));
@@ -221,6 +245,7 @@ impl Server {
             kubeconfig,
             authority,
             signer,
+            renewal,
             api,
             stopper,
             drained,
@@ -246,6 +271,20 @@ impl Server {
     /// The certificate of the authority that signed the server's own, PEM.
     pub fn authority(&self) -> &str {
         &self.authority
+    }
+
+    /// Who signs tokens of service accounts.
+    pub fn issuer(&self) -> Option<Arc<Issuer>> {
+        self.api.authenticator.issuer().cloned()
+    }
+
+    /// Makes own certificates anew that end soon or are gone, and reads those of an operator's again. The server does so by itself.
+    /// Reads and writes files.
+    ///
+    /// # Errors
+    /// When a file cannot be used; what it was for stays as it is.
+    pub fn renew_certificates(&self) -> Result<(), PkiError> {
+        self.renewal.renew()
     }
 
     /// Who signs certificates that clients ask for.

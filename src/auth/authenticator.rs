@@ -13,6 +13,7 @@ use http::{HeaderMap, header};
 use super::certificates::Presented;
 use super::front_proxy::FrontProxy;
 use super::issuer::{Issuer, digest_of};
+use super::legacy_uses::LegacyUses;
 use super::service_accounts::ServiceAccounts;
 use super::{Tokens, User, bootstrap_tokens};
 use crate::store::Store;
@@ -89,6 +90,11 @@ impl Authenticator {
     /// The user without credentials.
     pub fn anonymous(&self) -> &Arc<User> {
         &self.anonymous
+    }
+
+    /// Which Secrets' tokens were used.
+    pub fn legacy_uses(&self) -> Option<&Arc<LegacyUses>> {
+        self.service_accounts.as_ref().map(|accounts| &accounts.uses)
     }
 
     /// Who signs tokens of service accounts.

@@ -1,14 +1,18 @@
 //! A certificate authority that signs what clients ask for (RFC 5280): keys and subjects are taken over byte for byte, so that it does
 //! not matter of which kind they are.
 
+use std::path::Path;
+
 use rcgen::{KeyPair, PublicKeyData as _, SigningKey as _};
 use ring::rand::SecureRandom as _;
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 use yasna::models::{GeneralizedTime, ObjectIdentifier, UTCTime};
 use yasna::{DERWriter, DERWriterSeq, Tag};
 
+use super::pki::{self, PkiError};
 use crate::resources::AlternativeNames;
 
 /// An authority: its certificate, and the key that signs.
@@ -144,6 +148,30 @@ impl Authority {
             certificate,
             key,
         })
+    }
+
+    /// The authority of a data directory.
+    ///
+    /// # Errors
+    /// When its files are not there or cannot be used.
+    pub fn open(data_dir: &Path) -> Result<Self, PkiError> {
+        let dir = data_dir.join("pki");
+        let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+        let read = |path: &Path| {
+            let bytes = pki::read(path)?;
+            bytes.ok_or_else(|| {
+                pki::failed(
+                    "cannot read",
+                    path,
+                    &"it is not there; it is made when the server starts first",
+                )
+            })
+        };
+        let der = CertificateDer::from_pem_slice(&read(&certificate)?)
+            .map_err(|error| pki::failed("cannot use", &certificate, &format!("{error:?}")))?;
+        let pair = KeyPair::from_pem(&String::from_utf8_lossy(&read(&key)?))
+            .map_err(|error| pki::failed("cannot use", &key, &error))?;
+        Self::new(der, pair).map_err(|error| pki::failed("cannot use", &certificate, &error))
     }
 
     /// Its own certificate.
@@ -287,6 +315,33 @@ pub fn subject_of_user(name: &str, groups: &[String]) -> Vec<u8> {
     })
 }
 
+/// A request for a certificate of this subject (DER) for a key (PKCS #10, RFC 2986), DER.
+///
+/// # Errors
+/// When the key signs nothing here.
+pub fn signing_request(subject: &[u8], key: &KeyPair) -> Result<Vec<u8>, String> {
+    let algorithm = algorithm(key).ok_or("keys of this kind sign no requests here")?;
+    let body = yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer.next().write_u8(0);
+            writer.next().write_der(subject);
+            writer.next().write_der(&key.subject_public_key_info());
+            // No attributes.
+            writer
+                .next()
+                .write_tagged_implicit(Tag::context(0), |writer| writer.write_set(|_| ()));
+        });
+    });
+    let signature = key.sign(&body).map_err(|error| error.to_string())?;
+    Ok(yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer.next().write_der(&body);
+            write_algorithm(writer.next(), &algorithm);
+            writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
+        });
+    }))
+}
+
 fn write_names(writer: &mut DERWriterSeq<'_>, names: &AlternativeNames) {
     let mut name = |tag: u64, bytes: &[u8]| {
         let writer = writer.next();
@@ -401,6 +456,21 @@ mod tests {
         assert!(!certificate.is_ca());
         let serial = certificate.raw_serial();
         assert!(serial.len() == 16 && serial[0] & 0x80 == 0, "{serial:?}");
+    }
+
+    #[test]
+    fn a_request_is_one_that_is_read_again() {
+        let key = KeyPair::generate().unwrap();
+        let subject = subject_of_user("alice", &["a".to_owned(), "b".to_owned()]);
+        let request = signing_request(&subject, &key).unwrap();
+        let pem = pki::pem("CERTIFICATE REQUEST", &request);
+        let read = crate::resources::SigningRequest::parse(pem.as_bytes()).unwrap();
+        assert_eq!((read.common_name.as_str(), read.unproven), ("alice", None));
+        assert_eq!(read.organizations, ["a", "b"]);
+        assert_eq!(
+            (read.subject, read.public_key),
+            (subject, key.subject_public_key_info())
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-use super::Authority;
+use super::{Authority, Credential, kubeconfig_text};
 
 /// Why a certificate, a key or the kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,10 @@ const DNS_NAMES: &[&str] = &[
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
+    LOOPBACK_NAME,
 ];
+/// The name that this server's own certificate is asked for by where it shows others, as kube-apiserver calls it.
+const LOOPBACK_NAME: &str = "apiserver-loopback-client";
 /// The first address of the Service range: the `kubernetes` Service.
 const SERVICE_ADDRESS: &str = "10.96.0.1";
 
@@ -91,9 +94,17 @@ impl Pki {
     /// Reads what is kept under `data_dir/pki`, makes what is missing. `address` is the TLS address that is listened
     /// on, with the actual port; it goes into the server certificate and the kubeconfig.
     ///
+    /// `more_names`: host names and addresses that the server certificate names besides those that it has anyhow. `is_external`: whether
+    /// the server shows another certificate, so that the administrator's kubeconfig has to ask for this one by name.
+    ///
     /// # Errors
     /// When a file can be neither read nor made, or does not hold what its name says.
-    pub fn open(data_dir: &Path, address: SocketAddr) -> Result<Self, PkiError> {
+    pub fn open(
+        data_dir: &Path,
+        address: SocketAddr,
+        more_names: &[String],
+        is_external: bool,
+    ) -> Result<Self, PkiError> {
         let dir = data_dir.join("pki");
         fs::DirBuilder::new()
             .recursive(true)
@@ -102,7 +113,7 @@ impl Pki {
             .map_err(|error| failed("cannot create", &dir, &error))?;
         let (ca, issuer) = authority(&dir, "ca", "flatkube-ca")?;
 
-        let (hosts, addresses) = names(address);
+        let (hosts, addresses) = names(address, more_names);
         let server_path = dir.join("server.crt");
         let server_key = key_pair(&dir.join("server.key"))?;
         let server = leaf(
@@ -138,7 +149,13 @@ impl Pki {
         )?;
 
         let kubeconfig = data_dir.join("admin.kubeconfig");
-        let text = kubeconfig_text(address, &ca, &admin, &admin_key);
+        let ca_pem = pem("CERTIFICATE", &ca);
+        let credential = Credential::Certificate {
+            certificate: &pem("CERTIFICATE", &admin),
+            key: &admin_key.serialize_pem(),
+        };
+        let name = is_external.then_some(LOOPBACK_NAME);
+        let text = kubeconfig_text(&url(address), &ca_pem, "kubernetes-admin", &credential, name);
         if fs::read(&kubeconfig).ok().as_deref() != Some(text.as_bytes()) {
             write(&kubeconfig, text.as_bytes(), 0o600)?;
         }
@@ -150,7 +167,7 @@ impl Pki {
         Ok(Self {
             authority: Arc::new(authority),
             chain: vec![server, ca.clone()],
-            ca_pem: pem("CERTIFICATE", &ca),
+            ca_pem,
             ca,
             key,
             kubelet_client,
@@ -355,7 +372,7 @@ fn subject(name: &str, group: Option<&str>) -> DistinguishedName {
 }
 
 /// Host names and addresses that the server certificate names.
-fn names(address: SocketAddr) -> (Vec<String>, Vec<IpAddr>) {
+fn names(address: SocketAddr, more: &[String]) -> (Vec<String>, Vec<IpAddr>) {
     let mut hosts: Vec<String> = DNS_NAMES.iter().map(|name| (*name).to_owned()).collect();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_dns_name = !host.is_empty()
@@ -373,6 +390,13 @@ fn names(address: SocketAddr) -> (Vec<String>, Vec<IpAddr>) {
         .collect();
     if !address.ip().is_unspecified() && !addresses.contains(&address.ip()) {
         addresses.push(address.ip());
+    }
+    for name in more {
+        match name.parse() {
+            Ok(address) if !addresses.contains(&address) => addresses.push(address),
+            Err(_) if !hosts.contains(name) => hosts.push(name.clone()),
+            _ => {}
+        }
     }
     (hosts, addresses)
 }
@@ -412,33 +436,14 @@ fn continue_key(path: &Path) -> Result<[u8; 32], PkiError> {
     Ok(key)
 }
 
-fn kubeconfig_text(
-    address: SocketAddr,
-    ca: &CertificateDer<'_>,
-    admin: &CertificateDer<'_>,
-    admin_key: &KeyPair,
-) -> String {
-    // A client cannot connect to "any address"; it reaches this server on loopback.
+/// The URL of a server that listens on `address`. A client cannot connect to "any address"; it reaches such a server on loopback.
+fn url(address: SocketAddr) -> String {
     let address = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
         IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], address.port())),
         _ => address,
     };
-    let base64 = base64::engine::general_purpose::STANDARD;
-    let ca = base64.encode(pem("CERTIFICATE", ca));
-    let certificate = base64.encode(pem("CERTIFICATE", admin));
-    let key = base64.encode(admin_key.serialize_pem());
-    format!(
-        "apiVersion: v1\n\
-         kind: Config\n\
-         clusters:\n\
-         - name: flatkube\n  cluster:\n    server: https://{address}\n    certificate-authority-data: {ca}\n\
-         contexts:\n\
-         - name: flatkube\n  context:\n    cluster: flatkube\n    user: kubernetes-admin\n\
-         current-context: flatkube\n\
-         users:\n\
-         - name: kubernetes-admin\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n"
-    )
+    format!("https://{address}")
 }
 
 /// A document in PEM (RFC 7468).
@@ -468,14 +473,14 @@ mod tests {
     fn certificates_are_kept_and_the_server_certificate_follows_the_address() {
         let dir = tempfile::tempdir().unwrap();
         let local: SocketAddr = "127.0.0.1:6443".parse().unwrap();
-        let first = Pki::open(dir.path(), local).unwrap();
-        let again = Pki::open(dir.path(), local).unwrap();
+        let first = Pki::open(dir.path(), local, &[], false).unwrap();
+        let again = Pki::open(dir.path(), local, &[], false).unwrap();
         assert_eq!(first.chain, again.chain);
         assert_eq!(first.continue_key, again.continue_key);
         let kubeconfig = fs::read_to_string(&first.kubeconfig).unwrap();
         assert!(kubeconfig.contains("server: https://127.0.0.1:6443\n"));
 
-        let moved = Pki::open(dir.path(), "192.0.2.7:443".parse().unwrap()).unwrap();
+        let moved = Pki::open(dir.path(), "192.0.2.7:443".parse().unwrap(), &[], false).unwrap();
         assert_eq!(moved.ca, first.ca);
         assert_ne!(moved.chain, first.chain);
     }
@@ -483,7 +488,7 @@ mod tests {
     #[test]
     fn keys_are_readable_by_their_owner_only() {
         let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::open(dir.path(), "127.0.0.1:6443".parse().unwrap()).unwrap();
+        let pki = Pki::open(dir.path(), "127.0.0.1:6443".parse().unwrap(), &[], false).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         for key in ["ca.key", "server.key", "admin.key", "continue.key"] {
             assert_eq!(mode(&dir.path().join("pki").join(key)), 0o600, "{key}");
@@ -496,7 +501,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("pki")).unwrap();
         fs::write(dir.path().join("pki/ca.key"), "rubbish").unwrap();
-        let error = Pki::open(dir.path(), "127.0.0.1:6443".parse().unwrap())
+        let error = Pki::open(dir.path(), "127.0.0.1:6443".parse().unwrap(), &[], false)
             .unwrap_err()
             .to_string();
         assert!(

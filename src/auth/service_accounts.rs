@@ -2,24 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use serde::Deserialize;
 use subtle::ConstantTimeEq as _;
 
 use super::User;
 use super::issuer::{Bound, Claims, Issuer, LEEWAY_S, LegacyClaims, Named, Proven, digest_of};
+use super::legacy_uses::LegacyUses;
 use super::verified::Verified;
-use crate::store::View;
+use crate::store::{Object, View};
 
 /// Where a token's own name stands in a user's extras.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// The label of a Secret whose token is no longer good.
+const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
 /// Tokens of service accounts: proves each once, and looks at each use whether its objects are still there.
 #[derive(Debug)]
 pub(super) struct ServiceAccounts {
     pub(super) issuer: Arc<Issuer>,
     verified: Verified<Account>,
+    pub(super) uses: Arc<LegacyUses>,
 }
 
 /// A token that was proven.
@@ -34,6 +39,10 @@ pub(super) struct Account {
     objects: Vec<Bond>,
     /// The revision of the store at which it was there.
     seen: AtomicU64,
+    /// The Secret that a token lies in, by its key.
+    holder: Option<String>,
+    /// The day at which the Secret was told last that it is used: days of Unix time.
+    noted: AtomicI64,
 }
 
 /// An object that a token hangs on.
@@ -81,6 +90,7 @@ impl ServiceAccounts {
         Self {
             issuer,
             verified: Verified::default(),
+            uses: Arc::default(),
         }
     }
 
@@ -98,7 +108,10 @@ impl ServiceAccounts {
     ) -> Option<Result<Arc<Account>, String>> {
         if let Some(account) = self.verified.get(&digest) {
             return Some(match account.check(view, now_s) {
-                Ok(()) => Ok(account),
+                Ok(()) => {
+                    account.note_use(now_s, &self.uses);
+                    Ok(account)
+                }
                 Err(why) => {
                     self.verified.remove(&digest);
                     Err(why)
@@ -113,6 +126,7 @@ impl ServiceAccounts {
             account.check(view, now_s).map(|()| Arc::new(account))
         });
         if let Ok(account) = &account {
+            account.note_use(now_s, &self.uses);
             self.verified.insert(digest, account.clone());
         }
         Some(account)
@@ -171,6 +185,8 @@ impl Account {
             ends_s: claims.exp,
             objects,
             seen: AtomicU64::new(0),
+            holder: None,
+            noted: AtomicI64::new(0),
         })
     }
 
@@ -201,7 +217,18 @@ impl Account {
             ends_s: i64::MAX - LEEWAY_S,
             objects,
             seen: AtomicU64::new(0),
+            holder: Some(format!("{}/{}", claims.namespace, claims.secret)),
+            noted: AtomicI64::new(0),
         })
+    }
+
+    /// Lets the Secret that the token lies in say once a day that it is used. Costs a comparison else.
+    fn note_use(&self, now_s: i64, uses: &LegacyUses) {
+        let Some(holder) = &self.holder else { return };
+        let today = now_s.div_euclid(24 * 3600);
+        if self.noted.load(Ordering::Relaxed) != today && uses.note(holder) {
+            self.noted.store(today, Ordering::Relaxed);
+        }
     }
 
     /// Whether the token is good now.
@@ -276,6 +303,13 @@ impl Bond {
         {
             return Err("service account token has been invalidated".into());
         }
+        if self.token.is_some() && is_marked(&found)? {
+            return Err(format!(
+                "the token in secret {} has been marked invalid. Use tokens from the TokenRequest API or manually created \
+                 secret-based tokens, or remove the '{INVALID_SINCE}' label from the secret to temporarily allow use of this token",
+                self.key
+            ));
+        }
         let metadata = found.metadata().map_err(|error| error.to_string())?;
         let metadata: Metadata = serde_json::from_slice(metadata).map_err(|error| error.to_string())?;
         let Some(deletion) = metadata.deletion else {
@@ -292,6 +326,15 @@ impl Bond {
         }
         Ok(true)
     }
+}
+
+/// Whether a Secret says that its token is no longer good.
+fn is_marked(secret: &Object) -> Result<bool, String> {
+    let sidecar = secret.sidecar().map_err(|error| error.to_string())?;
+    Ok(sidecar
+        .labels
+        .iter()
+        .any(|label| label.name == INVALID_SINCE && !label.value.is_empty()))
 }
 
 /// Whether a Secret holds the token of this digest.

@@ -12,7 +12,7 @@ use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde::Deserialize;
 
 use super::kubeconfig::Connection;
@@ -181,11 +181,14 @@ impl Client {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        let mut connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(config)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
+            .https_or_http();
+        if let Some(name) = &connection.server_name {
+            let name = ServerName::try_from(name.clone()).map_err(|_| wrong("tls-server-name is no host name"))?;
+            connector = connector.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name));
+        }
+        let connector = connector.enable_http1().wrap_connector(http);
         let authorization = connection
             .token
             .as_ref()
@@ -327,6 +330,14 @@ impl Client {
             message: format!("the answer to GET {path} is not what the API promises: {error}"),
         })
     }
+}
+
+/// What a command's requests run on.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failure, format!("cannot start the runtime: {error}")))
 }
 
 /// The content type of whole objects.

@@ -14,6 +14,7 @@ use super::{Exit, Failure};
 /// Arguments of `flatkube kubeconfig`.
 #[derive(Debug, clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     long_about = "Prints the kubeconfig that a server wrote into its data directory: the address, the certificate \
         authority and a client certificate of the administrator (group system:masters). Whoever reads it may do \
         everything on that server.",
@@ -37,6 +38,15 @@ pub(super) struct Arguments {
     /// Print the path of the file instead of what is in it
     #[arg(long)]
     path: bool,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a kubeconfig with a client certificate for a user
+    Create(super::credential::Create),
 }
 
 /// The name of the kubeconfig file in a data directory.
@@ -48,6 +58,9 @@ pub(super) fn default_path() -> PathBuf {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(Command::Create(arguments)) = &arguments.command {
+        return super::credential::run(arguments);
+    }
     let path = arguments.data_dir.join(FILE_NAME);
     let text = fs::read_to_string(&path).map_err(|error| {
         Failure::io("read", &path, &error).advise(format!(
@@ -91,6 +104,8 @@ pub(super) struct Connection {
     pub(super) certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// The bearer token.
     pub(super) token: Option<String>,
+    /// The name that the server's certificate is asked for by, where that is not in the URL.
+    pub(super) server_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -118,6 +133,7 @@ struct Cluster {
     server: String,
     certificate_authority: Option<PathBuf>,
     certificate_authority_data: Option<String>,
+    tls_server_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -148,6 +164,18 @@ struct NamedContext {
 struct Context {
     cluster: String,
     user: String,
+}
+
+/// A time to live in whole seconds, of a text such as `90m`, `24h` or `30d`; days have 24 hours.
+pub(super) fn lifetime(text: &str) -> Result<u32, String> {
+    if text == "0" {
+        return Ok(0);
+    }
+    let span: jiff::Span = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let lasts = span
+        .to_duration(jiff::SpanRelativeTo::days_are_24_hours())
+        .map_err(|error| error.to_string())?;
+    u32::try_from(lasts.as_secs()).map_err(|_| "not a time from nothing to 136 years".to_owned())
 }
 
 /// Reads the current context of the kubeconfig at `path`. Paths in it are relative to the file, as in client-go.
@@ -213,6 +241,7 @@ pub(super) fn read_context(path: &Path, context: Option<&str>) -> Result<Connect
         )?,
         certificate,
         token,
+        server_name: cluster.cluster.tls_server_name.clone(),
     })
 }
 
@@ -256,6 +285,7 @@ users:
                 authority: Some(b"ca".to_vec()),
                 certificate: Some((b"certificate".to_vec(), b"key".to_vec())),
                 token: Some("secret".into()),
+                server_name: None,
             }
         );
     }
@@ -269,6 +299,22 @@ users:
         let failure = read(&path).expect_err("half a pair");
         assert_eq!(failure.exit(), Exit::Usage);
         assert!(failure.to_string().contains("must stand together"), "{failure}");
+    }
+
+    #[test]
+    fn lifetimes_are_spans_of_days_hours_minutes_and_seconds() {
+        for (text, wanted_s) in [
+            ("0", 0),
+            ("90m", 5400),
+            ("24h", 86_400),
+            ("30d", 2_592_000),
+            ("1d12h", 129_600),
+        ] {
+            assert_eq!(lifetime(text), Ok(wanted_s), "{text}");
+        }
+        for wrong in ["", "x", "-1h", "5", "999999d"] {
+            assert!(lifetime(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

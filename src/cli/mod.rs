@@ -4,8 +4,10 @@
 //! the [`Exit`] code that scripts can tell apart.
 
 mod authentication;
+mod certs;
 mod client;
 mod completions;
+mod credential;
 mod failure;
 mod kubeconfig;
 mod kubelets;
@@ -14,6 +16,8 @@ mod progress;
 mod seed;
 mod server;
 mod store;
+mod tls;
+mod token;
 mod tuning;
 
 use std::io::IsTerminal;
@@ -87,8 +91,14 @@ enum Command {
     /// Look into the data directory of a stopped server
     #[command(subcommand)]
     Store(store::Command),
-    /// Print the kubeconfig of a data directory's administrator
+    /// Print the kubeconfig of a data directory's administrator, or make one for somebody else
     Kubeconfig(kubeconfig::Arguments),
+    /// Look at the certificates of a data directory, have them made anew
+    #[command(subcommand)]
+    Certs(certs::Command),
+    /// Make tokens by which machines join
+    #[command(subcommand)]
+    Token(token::Command),
     /// Print completions for a shell
     Completions(completions::Arguments),
 }
@@ -144,6 +154,8 @@ impl Command {
             Command::Seed(arguments) => seed::run(arguments),
             Command::Store(command) => store::run(&command),
             Command::Kubeconfig(arguments) => kubeconfig::run(&arguments),
+            Command::Certs(command) => certs::run(&command),
+            Command::Token(command) => token::run(&command),
             Command::Completions(arguments) => completions::run(&arguments),
         }
     }
@@ -188,6 +200,14 @@ mod tests {
             "flatkube store import f --overwrite --dry-run --quiet",
             "flatkube store import --from-kubeconfig k --from-context c --skip-existing --writers 4",
             "flatkube kubeconfig",
+            "flatkube kubeconfig create --user a --group b --group c --duration 30d --data-dir d",
+            "flatkube kubeconfig create --user a --kubeconfig k --server https://s:6443",
+            "flatkube certs check --data-dir d --within 720h",
+            "flatkube certs check a.crt",
+            "flatkube certs rotate --data-dir d --ca",
+            "flatkube token create --ttl 0 --output join --kubeconfig k",
+            "flatkube server --tls-san a.example,10.0.0.1 --tls-cert-file c --tls-private-key-file k \
+             --tls-sni-cert-key c,k:*.a.b --tls-min-version VersionTLS13",
             "flatkube completions bash",
         ] {
             CommandLine::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{line}: {error}"));

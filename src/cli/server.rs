@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::authentication::Authentication;
 use super::kubelets::Kubelets;
 use super::plugins::PluginFlags;
+use super::tls::TlsFlags;
 use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
@@ -137,6 +138,9 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     kubelets: Kubelets,
+
+    #[command(flatten)]
+    tls: TlsFlags,
 
     #[command(flatten)]
     tuning: Tuning,
@@ -293,6 +297,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
             ..Limits::default()
         },
         kubelets: arguments.kubelets.access(),
+        tls: arguments.tls.options(),
     };
     let profile = match &arguments.hollow_profile {
         None => Profile::default(),

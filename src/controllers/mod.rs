@@ -9,6 +9,7 @@ mod accounts;
 mod addresses;
 mod aggregation;
 mod autoscale;
+mod bootstrap;
 mod certificates;
 mod claim;
 mod condition;
@@ -41,9 +42,10 @@ mod settings;
 mod stateful;
 mod volumes;
 
-use accounts::{DefaultAccounts, Publisher};
+use accounts::{DefaultAccounts, Publisher, TokenSecrets};
 use addresses::{Given, Ranges};
 use autoscale::Autoscalers;
+use bootstrap::{BootstrapSigner, TokenCleaner};
 use certificates::SigningRequests;
 use cron::CronJobs;
 use daemon::DaemonSets;
@@ -98,6 +100,7 @@ impl Controllers {
             server,
             tasks: JoinSet::new(),
         };
+        start.controller("bootstrap-signer", |client, _| BootstrapSigner::new(client));
         let signer = server.signer().clone();
         start.controller("certificate-controller", |client, _| {
             SigningRequests::new(client, signer)
@@ -149,6 +152,9 @@ impl Controllers {
         let authority = server.authority();
         start.controller("root-ca-cert-publisher", |client, _| Publisher::new(client, authority));
         start.controller("service-account-controller", |client, _| DefaultAccounts::new(client));
+        start.controller("serviceaccount-token-controller", |client, _| {
+            TokenSecrets::new(client, server.issuer(), authority)
+        });
         start.controller("service-cidrs-controller", Ranges::new);
         start.controller("service-ip-address-controller", |client, _| Given::new(client));
         start.controller("statefulset-controller", StatefulSets::new);
@@ -159,6 +165,7 @@ impl Controllers {
             Evictions::new,
         );
         start.controller("ttl-controller", |client, _| Ttl::new(client));
+        start.controller("token-cleaner", |client, _| TokenCleaner::new(client));
         start.controller("ttl-after-finished-controller", |client, _| FinishedJobs::new(client));
         start.controller("validatingadmissionpolicy-status-controller", |client, _| {
             PolicyStatus::new(client)

@@ -10,10 +10,16 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::{Answer, BOB, Client, Cluster};
 
-const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(crate) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// A request of this name for a certificate of a user in a group.
-fn request(name: &str, signer: &str, subject: (&str, &str), usages: &[&str], names: Vec<SanType>) -> (Value, KeyPair) {
+pub(crate) fn request(
+    name: &str,
+    signer: &str,
+    subject: (&str, &str),
+    usages: &[&str],
+    names: Vec<SanType>,
+) -> (Value, KeyPair) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -26,8 +32,8 @@ fn request(name: &str, signer: &str, subject: (&str, &str), usages: &[&str], nam
     (json!({"metadata": {"name": name}, "spec": spec}), key)
 }
 
-const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-const KUBELET_USAGES: &[&str] = &["digital signature", "client auth"];
+pub(crate) const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub(crate) const KUBELET_USAGES: &[&str] = &["digital signature", "client auth"];
 
 fn kubelet(name: &str) -> Value {
     request(
@@ -45,12 +51,12 @@ fn condition<'a>(request: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition["type"] == kind)
 }
 
-fn is_signed(answer: &Answer) -> bool {
+pub(crate) fn is_signed(answer: &Answer) -> bool {
     answer.body["status"]["certificate"].is_string()
 }
 
 /// The certificate that a request got, DER.
-fn issued(request: &Value) -> CertificateDer<'static> {
+pub(crate) fn issued(request: &Value) -> CertificateDer<'static> {
     let pem = STANDARD
         .decode(request["status"]["certificate"].as_str().unwrap())
         .unwrap();

@@ -19,12 +19,15 @@ mod garbage;
 mod job;
 mod job_crashes;
 mod job_ends;
+mod joining;
 mod nodes;
 mod policies;
 mod quota;
 mod replicas;
 mod runtime;
 mod stateful;
+mod tls;
+mod tokens;
 mod volumes;
 
 use std::path::Path;
@@ -149,6 +152,7 @@ fn config(dir: &Path) -> ServerConfig {
         plugins: Plugins::without_accounts(),
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
+        tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
     }
 }

@@ -45,6 +45,7 @@ fn config(dir: &Path) -> ServerConfig {
         plugins: Plugins::without_accounts(),
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
+        tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
     }
 }

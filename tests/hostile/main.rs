@@ -56,6 +56,7 @@ impl Started {
             controllers: false,
             compress: Compress::default(),
             kubelets: KubeletAccess::default(),
+            tls: flatkube::api::server::TlsOptions::default(),
             plugins: Plugins::default(),
             limits: Limits::default(),
         });

@@ -3,6 +3,7 @@
 //! The kubectl on PATH goes through everything; `kubectl.1.NN` beside it go through a short pass. Without any kubectl
 //! these tests say so loudly and check nothing.
 
+mod credentials;
 mod custom;
 mod deleting;
 mod errors;

@@ -172,6 +172,7 @@ fn config(dir: &Path) -> ServerConfig {
         controllers: true,
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
+        tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
         plugins: Plugins::without_accounts(),
     }

@@ -2,6 +2,7 @@
 
 mod applying;
 mod authenticating;
+mod certificates;
 mod client;
 mod custom_resources;
 mod deletion;
@@ -119,6 +120,7 @@ fn config(dir: &Path, tokens: &Path, limits: Limits, controllers: bool) -> Serve
         plugins: Plugins::without_accounts(),
         compress: Compress::default(),
         kubelets: KubeletAccess::default(),
+        tls: flatkube::api::server::TlsOptions::default(),
         limits,
     }
 }

@@ -54,7 +54,7 @@ use super::router;
 use super::status::Status;
 use super::write::quoted;
 use super::{Api, Stopping, write};
-use crate::auth::{Identity, Pki, User};
+use crate::auth::{ClientIdentity, Identity, Serving, User};
 use forward::Outside;
 use location::{Location, Reach};
 use pods::Pod;
@@ -90,6 +90,17 @@ impl Default for KubeletAccess {
     }
 }
 
+/// Who this server is.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    /// What it shows its clients.
+    pub(super) serving: Arc<Serving>,
+    /// What it shows kubelets.
+    pub(super) kubelet_client: Arc<ClientIdentity>,
+    /// What it shows aggregated API servers.
+    pub(super) front_proxy_client: Arc<ClientIdentity>,
+}
+
 /// How backends are reached and trusted.
 #[derive(Debug)]
 pub(super) struct Backends {
@@ -99,7 +110,7 @@ pub(super) struct Backends {
     unverified: Arc<ClientConfig>,
     address_types: Vec<String>,
     trust: Trust,
-    front_proxy: Identity,
+    front_proxy: Arc<ClientIdentity>,
     /// How many connections there may be.
     connections: Arc<Semaphore>,
 }
@@ -109,17 +120,26 @@ impl Backends {
     ///
     /// # Errors
     /// The file that cannot be used, and why.
-    pub(super) fn open(pki: Pki, access: &KubeletAccess, connections: usize) -> Result<Self, (PathBuf, String)> {
-        let trust = Trust::new(pki.chain[0].clone());
+    pub(super) fn open(own: Own, access: &KubeletAccess, connections: usize) -> Result<Self, (PathBuf, String)> {
+        let Own {
+            serving,
+            kubelet_client,
+            front_proxy_client,
+        } = own;
+        let trust = Trust::new(Some(serving));
         let own = |reason| (Path::new("pki").to_owned(), reason);
         let shown = match &access.client {
             None => None,
-            Some((certificate, key)) => Some(Identity {
-                chain: tls::certificates(certificate)?,
-                key: tls::key(key)?,
-            }),
+            Some((certificate, key)) => {
+                let identity = Identity {
+                    chain: tls::certificates(certificate)?,
+                    key: tls::key(key)?,
+                };
+                let identity = ClientIdentity::new(&identity).map_err(|reason| (certificate.clone(), reason))?;
+                Some(Arc::new(identity))
+            }
         };
-        let identity = shown.as_ref().unwrap_or(&pki.kubelet_client);
+        let identity = shown.as_ref().unwrap_or(&kubelet_client);
         let kubelet_unverified = trust
             .config(None, Some(identity))
             .map_err(|reason| match &access.client {
@@ -138,7 +158,7 @@ impl Backends {
             unverified: trust.config(None, None).map_err(own)?,
             address_types: access.address_types.clone(),
             trust,
-            front_proxy: pki.front_proxy_client,
+            front_proxy: front_proxy_client,
             connections: Arc::new(Semaphore::new(connections)),
         })
     }

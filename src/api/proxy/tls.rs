@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::auth::Identity;
+use crate::auth::{ClientIdentity, Serving};
 
 /// Believes every certificate, or those that a CA signed; but never this server's own: whoever leads a request back here
 /// would have it made with this server's rights.
@@ -19,7 +19,7 @@ struct Verifier {
     /// `None`: every certificate is believed.
     inner: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
-    own: CertificateDer<'static>,
+    own: Option<Arc<Serving>>,
 }
 
 impl ServerCertVerifier for Verifier {
@@ -31,7 +31,7 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if *end_entity == self.own {
+        if self.own.as_ref().is_some_and(|own| own.shows(end_entity)) {
             return Err(rustls::Error::General("the backend is this API server itself".into()));
         }
         match &self.inner {
@@ -69,12 +69,12 @@ impl ServerCertVerifier for Verifier {
 #[derive(Debug)]
 pub(in crate::api) struct Trust {
     provider: Arc<CryptoProvider>,
-    own: CertificateDer<'static>,
+    own: Option<Arc<Serving>>,
 }
 
 impl Trust {
-    /// `own`: the certificate that this server shows its clients.
-    pub(in crate::api) fn new(own: CertificateDer<'static>) -> Self {
+    /// `own`: the certificates that this server shows its clients.
+    pub(in crate::api) fn new(own: Option<Arc<Serving>>) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         Self { provider, own }
     }
@@ -86,7 +86,7 @@ impl Trust {
     pub(in crate::api) fn config(
         &self,
         roots: Option<&[CertificateDer<'static>]>,
-        identity: Option<&Identity>,
+        identity: Option<&Arc<ClientIdentity>>,
     ) -> Result<Arc<ClientConfig>, String> {
         let inner = match roots {
             None => None,
@@ -112,9 +112,7 @@ impl Trust {
             .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match identity {
             None => builder.with_no_client_auth(),
-            Some(Identity { chain, key }) => builder
-                .with_client_auth_cert(chain.clone(), key.clone_key())
-                .map_err(|error| error.to_string())?,
+            Some(identity) => builder.with_client_cert_resolver(identity.clone()),
         };
         // An upgrade is one of HTTP/1.1.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

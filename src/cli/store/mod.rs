@@ -150,6 +150,14 @@ pub(super) fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
+/// Keeps servers from starting on a data directory while the answer lives.
+///
+/// # Errors
+/// When one runs on it, or there is none.
+pub(super) fn hold(data_dir: &std::path::Path) -> Result<impl Sized + use<>, Failure> {
+    directory::Directory::open(data_dir)
+}
+
 /// Writes to standard output.
 pub(super) fn print(text: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();

@@ -1,10 +1,12 @@
-//! What every namespace has: a ServiceAccount for its Pods, and the certificate by which they know the server.
+//! What every namespace has: a ServiceAccount for its Pods, and the certificate by which they know the server; and Secrets with tokens of accounts.
 
 mod authority;
 mod default;
+mod secrets;
 
 pub(super) use authority::Publisher;
 pub(super) use default::DefaultAccounts;
+pub(super) use secrets::TokenSecrets;
 
 use super::failure::Failure;
 use crate::api::status::Status;
