@@ -13,9 +13,9 @@ use crate::auth::User;
 ///
 /// # Errors
 /// 401 when credentials were shown that are not believed.
-pub(super) fn caller(api: &Api, peer: &Peer, headers: &mut HeaderMap) -> Result<Arc<User>, Status> {
+pub(super) async fn caller(api: &Api, peer: &Peer, path: &str, headers: &mut HeaderMap) -> Result<Arc<User>, Status> {
     let certificate = peer.certificate.as_ref();
-    let found = api.authenticator.authenticate(certificate, headers);
+    let found = api.authenticator.authenticate(certificate, headers, path).await;
     let user = found.map_err(|_| Status::unauthorized())?;
     api.authenticator.strip(headers);
     Ok(user)

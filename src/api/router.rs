@@ -41,7 +41,7 @@ pub(super) async fn answer(
 
 async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming>) -> Result<Response, Status> {
     let (mut head, body) = request.into_parts();
-    let user = match authenticate::caller(api, peer, &mut head.headers) {
+    let user = match authenticate::caller(api, peer, head.uri.path(), &mut head.headers).await {
         Ok(user) => match impersonate::caller(api, user.clone(), &mut head.headers) {
             Ok(user) => user,
             Err(status) => return Gated::new(&api.fairness, Entrant::other(&user), ready(Err(status))).await,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -19,7 +20,7 @@ use super::{Api, Client, Stopper, aggregation, bootstrap, legacy_tokens, tls, wr
 use crate::admission::plugins::Plugins;
 use crate::auth::{
     AuthenticationOptions, Authenticator, AuthenticatorConfig, Authority, ClientCertificates, ClientIdentity,
-    FlagErrors, Issuer, OpenFilesError, Pki, PkiError, Serving, User,
+    FlagErrors, Follower, Issuer, OpenFilesError, Pki, PkiError, Serving, User,
 };
 use crate::resources::KindArchiver;
 use crate::resources::custom::Registry;
@@ -206,6 +207,8 @@ impl Server {
                 bootstrap_tokens: authentication.bootstrap_tokens,
                 front_proxy: believed.front_proxy,
                 anonymous: authentication.anonymous,
+                issuers: believed.issuers,
+                asking: authentication.asking,
             },
         );
         let (stopper, stopping) = Stopper::new();
@@ -233,6 +236,9 @@ impl Server {
         tasks.spawn(upkeep(api.clone()));
         tasks.spawn(renewal.clone().run(api.reader.stopping.clone()));
         tasks.spawn(legacy_tokens::run(api.clone()));
+        if let Some((path, text)) = believed.config {
+            tasks.spawn(follow(api.clone(), Follower::new(path, text)));
+        }
         tasks.spawn(write::keep_own_statuses(api.clone()));
         tasks.spawn(aggregation::run(api.clone()));
         tasks.spawn(definitions.run(api.clone()));
@@ -377,6 +383,28 @@ fn connections_max(descriptors: Option<u64>, backends: usize) -> (usize, usize) 
     ((left - left.min(backends)).max(1), backends)
 }
 
+/// Looks each second whether the file that says who is believed has changed.
+async fn follow(api: Arc<Api>, mut follower: Follower) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = api.reader.stopping.stopped() => return,
+            _ = ticks.tick() => {
+                let asked = api.clone();
+                // A file system may take its time.
+                let looked = tokio::task::spawn_blocking(move || {
+                    let recorder = asked.metrics.recorder();
+                    ::metrics::with_local_recorder(&recorder, || follower.look(&asked.authenticator));
+                    follower
+                });
+                let Ok(back) = looked.await else { return };
+                follower = back;
+            }
+        }
+    }
+}
+
 async fn upkeep(api: Arc<Api>) {
     let mut ticks = tokio::time::interval(metrics::UPKEEP);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -404,6 +432,7 @@ impl From<OpenFilesError> for StartError {
                 reason: error.reason,
             },
             OpenFilesError::File(error) => error.into(),
+            OpenFilesError::Flags(error) => error.into(),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The chain of authenticators: who is it that asks, by what was shown.
 //!
 //! In kube-apiserver's order: an authenticating proxy, a client certificate, a bearer token (static, of a service account,
-//! of a machine that joins), nobody in particular. A credential that is believed decides. One that is not believed is a refusal
+//! of a machine that joins, of an issuer elsewhere), nobody in particular. A credential that is believed decides. One that is not believed is a refusal
 //! unless another one is believed: whoever shows something wrong is told so, and is not let in as nobody.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use base64::Engine as _;
 use http::{HeaderMap, header};
 
@@ -14,7 +15,9 @@ use super::certificates::Presented;
 use super::front_proxy::FrontProxy;
 use super::issuer::{Issuer, digest_of};
 use super::legacy_uses::LegacyUses;
+use super::oidc::{Asking, Issuers, quoted};
 use super::service_accounts::ServiceAccounts;
+use super::verified::Digest;
 use super::{Tokens, User, bootstrap_tokens};
 use crate::store::Store;
 
@@ -32,8 +35,12 @@ pub struct AuthenticatorConfig {
     pub bootstrap_tokens: bool,
     /// The proxy that is believed.
     pub front_proxy: Option<FrontProxy>,
-    /// Whether who shows nothing is `system:anonymous`; else such a request is refused.
-    pub anonymous: bool,
+    /// Whether who shows nothing is `system:anonymous`; else such a request is refused. Not said: it is.
+    pub anonymous: Option<bool>,
+    /// Others whose tokens are believed.
+    pub issuers: Issuers,
+    /// How long providers of keys are waited for.
+    pub asking: Asking,
 }
 
 impl Default for AuthenticatorConfig {
@@ -43,7 +50,9 @@ impl Default for AuthenticatorConfig {
             issuer: None,
             bootstrap_tokens: true,
             front_proxy: None,
-            anonymous: true,
+            anonymous: None,
+            issuers: Issuers::default(),
+            asking: Asking::default(),
         }
     }
 }
@@ -56,7 +65,9 @@ pub struct Authenticator {
     service_accounts: Option<ServiceAccounts>,
     bootstrap_tokens: bool,
     front_proxy: Option<FrontProxy>,
-    lets_anonymous: bool,
+    lets_anonymous: Option<bool>,
+    issuers: ArcSwap<Issuers>,
+    asking: Asking,
     anonymous: Arc<User>,
 }
 
@@ -83,6 +94,8 @@ impl Authenticator {
             bootstrap_tokens: config.bootstrap_tokens,
             front_proxy: config.front_proxy,
             lets_anonymous: config.anonymous,
+            issuers: ArcSwap::from_pointee(config.issuers),
+            asking: config.asking,
             anonymous: Arc::new(User::anonymous()),
         }
     }
@@ -102,15 +115,35 @@ impl Authenticator {
         self.service_accounts.as_ref().map(|accounts| &accounts.issuer)
     }
 
-    /// Who asks, by what the connection and the request show. A digest and a lookup for a bearer token, nothing for a
-    /// certificate.
+    /// Takes up an AuthenticationConfiguration anew, in place of the one before. Issuers that are asked as before keep their keys.
+    ///
+    /// # Errors
+    /// What is wrong with it; what was before stays.
+    pub fn configure(&self, text: &[u8]) -> Result<(), String> {
+        let own = self.issuer().map_or(&[][..], |issuer| issuer.urls());
+        let next = Issuers::read(text, own, self.asking, Some(&self.issuers.load()))?;
+        next.fit(self.lets_anonymous)?;
+        self.issuers.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Whether who shows nothing gets in at this path.
+    fn lets_in(&self, path: &str) -> bool {
+        let issuers = self.issuers.load();
+        let rule = issuers.anonymous.as_ref();
+        rule.map_or(self.lets_anonymous.unwrap_or(true), |rule| rule.lets_in(path))
+    }
+
+    /// Who asks, by what the connection and the request show. A digest and a lookup for a bearer token that was
+    /// proven before, nothing for a certificate. A token of another issuer may have to wait for its provider.
     ///
     /// # Errors
     /// When something was shown and nothing of it is believed.
-    pub fn authenticate(
+    pub async fn authenticate(
         &self,
         certificate: Option<&Presented>,
         headers: &HeaderMap,
+        path: &str,
     ) -> Result<Arc<User>, Unauthenticated> {
         if let Some(presented) = certificate {
             if let Some(proxy) = self.front_proxy.as_ref().filter(|_| presented.vouches(now_s()))
@@ -123,11 +156,14 @@ impl Authenticator {
             }
         }
         match bearer(headers) {
-            Some(token) => self.review(&token, &[]).map(|found| found.user).map_err(|why| {
-                tracing::debug!(why, "a bearer token is not believed");
-                Unauthenticated
-            }),
-            None if certificate.is_some_and(|presented| !presented.is_proxy()) || !self.lets_anonymous => {
+            Some(token) => {
+                let found = self.review(&token, &[]).await;
+                found.map(|found| found.user).map_err(|why| {
+                    tracing::debug!(why, "a bearer token is not believed");
+                    Unauthenticated
+                })
+            }
+            None if certificate.is_some_and(|presented| !presented.is_proxy()) || !self.lets_in(path) => {
                 Err(Unauthenticated)
             }
             None => Ok(self.anonymous.clone()),
@@ -146,65 +182,107 @@ impl Authenticator {
     ///
     /// # Errors
     /// Why it is not believed, in kube-apiserver's words, which tell who asks by TokenReview and stand in the log.
-    pub fn review(&self, token: &str, audiences: &[String]) -> Result<Identified, String> {
+    pub async fn review(&self, token: &str, audiences: &[String]) -> Result<Identified, String> {
         const INVALID: &str = "invalid bearer token";
+        let mut refused = Vec::new();
+        let digest = digest_of(token);
+        if let Some(found) = self.known(token, digest, audiences, &mut refused) {
+            return Ok(found);
+        }
+        let issuers = self.issuers.load_full();
+        if !issuers.is_empty()
+            && let Some(found) = Box::pin(issuers.user(digest, now_s(), token)).await
+        {
+            match found {
+                Ok(user) => {
+                    if let Some(audiences) = self.for_own(audiences) {
+                        return Ok(Identified { user, audiences });
+                    }
+                }
+                Err(why) => refused.push(why),
+            }
+        }
+        if refused.is_empty() {
+            return Err(INVALID.into());
+        }
+        Err(format!("[{INVALID}, {}]", refused.join(", ")))
+    }
+
+    /// Those of the audiences that were asked for that are this server's own, for tokens that know of no audiences; `None` when it
+    /// is others that are asked for.
+    fn for_own(&self, asked: &[String]) -> Option<Vec<String>> {
+        let own = self.issuer().map_or(&[][..], |issuer| issuer.audiences());
+        let asked = if asked.is_empty() { own } else { asked };
+        let audiences: Vec<String> = own.iter().filter(|it| asked.contains(it)).cloned().collect();
+        (own.is_empty() || !audiences.is_empty()).then_some(audiences)
+    }
+
+    /// Whom a token stands for, if that can be told without asking anybody else. `refused`: what is told of who did not believe
+    /// it.
+    fn known(
+        &self,
+        token: &str,
+        digest: Digest,
+        audiences: &[String],
+        refused: &mut Vec<String>,
+    ) -> Option<Identified> {
         let own = self.issuer().map_or(&[][..], |issuer| issuer.audiences());
         let asked = if audiences.is_empty() { own } else { audiences };
         let both = |of: &[String]| -> Vec<String> { of.iter().filter(|it| asked.contains(it)).cloned().collect() };
-        // Of what knows no audiences: it is for this server, if that is what is asked for.
-        let for_own = || {
-            let audiences = both(own);
-            (own.is_empty() || !audiences.is_empty()).then_some(audiences)
-        };
-        let digest = digest_of(token);
+        let for_own = || self.for_own(audiences);
         if let Some(user) = self.tokens.user_of(&digest)
             && let Some(audiences) = for_own()
         {
-            return Ok(Identified { user, audiences });
+            return Some(Identified { user, audiences });
+        }
+        // Before it is taken apart: its issuer was looked at when it was proven, and is none of ours.
+        if let Some(user) = self.issuers.load().known(&digest, now_s())
+            && let Some(audiences) = for_own()
+        {
+            return Some(Identified { user, audiences });
         }
         let view = self.store.view();
         if let Some(accounts) = &self.service_accounts
             && let Some(found) = accounts.account(&view, now_s(), token, digest)
         {
-            let account = found.map_err(|why| format!("[{INVALID}, {why}]"))?;
-            let fitting = if account.audiences.is_empty() {
-                for_own().unwrap_or_default()
-            } else {
-                both(&account.audiences)
-            };
-            if fitting.is_empty() {
-                return Err(format!(
-                    "[{INVALID}, token audiences {} is invalid for the target audiences {}]",
-                    quoted(&account.audiences),
-                    quoted(asked)
-                ));
+            match found {
+                Err(why) => refused.push(why),
+                Ok(account) => {
+                    let fitting = if account.audiences.is_empty() {
+                        for_own().unwrap_or_default()
+                    } else {
+                        both(&account.audiences)
+                    };
+                    if !fitting.is_empty() {
+                        return Some(Identified {
+                            user: account.user.clone(),
+                            audiences: fitting,
+                        });
+                    }
+                    refused.push(format!(
+                        "token audiences {} is invalid for the target audiences {}",
+                        quoted(&account.audiences),
+                        quoted(asked)
+                    ));
+                }
             }
-            return Ok(Identified {
-                user: account.user.clone(),
-                audiences: fitting,
-            });
+            return None;
         }
         if self.bootstrap_tokens
             && let Some(user) = bootstrap_tokens::user(&view, now_s(), token)
             && let Some(audiences) = for_own()
         {
-            return Ok(Identified {
+            return Some(Identified {
                 user: Arc::new(user),
                 audiences,
             });
         }
-        Err(INVALID.into())
+        None
     }
 }
 
 fn now_s() -> i64 {
     jiff::Timestamp::now().as_second()
-}
-
-/// A list as Go's `%q` shows one.
-fn quoted(texts: &[String]) -> String {
-    let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
-    format!("[{}]", texts.join(" "))
 }
 
 /// The token of an `Authorization` header, or, for what becomes a WebSocket, of a protocol; `None` where there is none, or none

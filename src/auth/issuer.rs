@@ -60,6 +60,17 @@ impl Default for IssuerOptions {
     }
 }
 
+impl IssuerOptions {
+    /// Who signs.
+    pub(super) fn urls(&self) -> Vec<String> {
+        if self.issuers.is_empty() {
+            vec![ISSUER.to_owned()]
+        } else {
+            self.issuers.clone()
+        }
+    }
+}
+
 /// Signs tokens of service accounts, and proves them.
 #[derive(Debug)]
 pub struct Issuer {
@@ -209,11 +220,7 @@ impl Issuer {
         if let Some(pem) = before {
             add(public_keys(&pem).map_err(|why| unusable(&path, why))?, KEYS_MAX);
         }
-        let urls = if options.issuers.is_empty() {
-            vec![ISSUER.to_owned()]
-        } else {
-            options.issuers.clone()
-        };
+        let urls = options.urls();
         let audiences = if options.audiences.is_empty() {
             urls.clone()
         } else {

@@ -198,7 +198,6 @@ impl PublicKey {
     }
 
     /// The key that a JWKS tells; `None` for kinds of keys that are not known here, and for encryption.
-    #[cfg(test)]
     pub(super) fn of_jwk(jwk: &Jwk) -> Option<Self> {
         if !matches!(jwk.used_for.as_str(), "" | "sig") {
             return None;

@@ -7,6 +7,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::certificates::certificates;
 use super::issuer::IssuerOptions;
+use super::oidc::{Asking, Issuers, OidcFlags};
 use super::pki::{self, PkiError};
 use super::tokens::TokenFileError;
 use super::{FrontProxy, Tokens};
@@ -25,10 +26,17 @@ pub struct AuthenticationOptions {
     pub request_header: Option<RequestHeaderOptions>,
     /// Tokens of service accounts.
     pub accounts: IssuerOptions,
-    /// Whether who shows nothing is `system:anonymous` (`--anonymous-auth`); else such a request is refused.
-    pub anonymous: bool,
+    /// Whether who shows nothing is `system:anonymous` (`--anonymous-auth`); else such a request is refused. Not said: it is,
+    /// unless the file says something else.
+    pub anonymous: Option<bool>,
     /// Whether machines may join with bootstrap tokens (`--enable-bootstrap-token-auth`).
     pub bootstrap_tokens: bool,
+    /// An issuer of tokens (`--oidc-…`).
+    pub oidc: Option<OidcFlags>,
+    /// A file that says more of whose tokens are believed (`--authentication-config`); taken up anew when it changes.
+    pub config_file: Option<PathBuf>,
+    /// How long providers of keys are waited for.
+    pub asking: Asking,
 }
 
 impl Default for AuthenticationOptions {
@@ -38,8 +46,11 @@ impl Default for AuthenticationOptions {
             client_ca_file: None,
             request_header: None,
             accounts: IssuerOptions::default(),
-            anonymous: true,
+            anonymous: None,
             bootstrap_tokens: true,
+            oidc: None,
+            config_file: None,
+            asking: Asking::default(),
         }
     }
 }
@@ -77,6 +88,10 @@ pub struct Opened {
     pub client_ca_pem: String,
     /// The proxy that is believed.
     pub front_proxy: Option<FrontProxy>,
+    /// Others whose tokens are believed.
+    pub issuers: Issuers,
+    /// The file that says so, and what it holds.
+    pub config: Option<(PathBuf, Vec<u8>)>,
 }
 
 impl AuthenticationOptions {
@@ -89,6 +104,13 @@ impl AuthenticationOptions {
         self.accounts.check(&mut wrong);
         if let Some(proxy) = &self.request_header {
             proxy.check(&mut wrong);
+        }
+        if let Some(oidc) = &self.oidc {
+            if self.config_file.is_some() {
+                wrong.push("authentication-config file and oidc-* flags are mutually exclusive".into());
+            } else {
+                oidc.check(&mut wrong);
+            }
         }
         if wrong.is_empty() {
             Ok(())
@@ -116,12 +138,36 @@ impl AuthenticationOptions {
             Some(proxy) => Some(proxy.open()?),
             None => None,
         };
+        let (issuers, config) = self.issuers()?;
         Ok(Opened {
             tokens,
             client_authorities,
             client_ca_pem,
             front_proxy,
+            issuers,
+            config,
         })
+    }
+
+    /// Others whose tokens are believed, and the file that says so.
+    fn issuers(&self) -> Result<(Issuers, Option<(PathBuf, Vec<u8>)>), OpenFilesError> {
+        let own = self.accounts.urls();
+        if let Some(path) = &self.config_file {
+            let text = std::fs::read(path).map_err(|error| pki::failed("cannot read", path, &error))?;
+            let issuers = Issuers::read(&text, &own, self.asking, None);
+            let issuers = issuers.map_err(|why| pki::failed("cannot use", path, &why))?;
+            issuers.fit(self.anonymous).map_err(|why| FlagErrors(vec![why]))?;
+            return Ok((issuers, Some((path.clone(), text))));
+        }
+        let Some(oidc) = &self.oidc else {
+            return Ok((Issuers::default(), None));
+        };
+        let pem = match &oidc.ca_file {
+            Some(path) => String::from_utf8_lossy(&authorities(path)?.0).into_owned(),
+            None => String::new(),
+        };
+        let issuers = oidc.issuers(&pem, &own, self.asking);
+        Ok((issuers.map_err(|why| FlagErrors(vec![why]))?, None))
     }
 }
 
@@ -134,6 +180,9 @@ pub enum OpenFilesError {
     /// Another one.
     #[error(transparent)]
     File(#[from] PkiError),
+    /// None: it is the flags.
+    #[error(transparent)]
+    Flags(#[from] FlagErrors),
 }
 
 /// The authorities in a PEM file, and its text.

@@ -143,12 +143,6 @@ fn request() -> Type {
         let fields = [("group", text()), ("version", text()), ("resource", text())];
         record("kubernetes.GroupVersionResource", fields)
     };
-    let user = [
-        ("username", text()),
-        ("uid", text()),
-        ("groups", Type::list(text())),
-        ("extra", Type::map(text(), Type::list(text()))),
-    ];
     record(
         "kubernetes.AdmissionRequest",
         [
@@ -161,11 +155,22 @@ fn request() -> Type {
             ("name", text()),
             ("namespace", text()),
             ("operation", text()),
-            ("userInfo", record("kubernetes.UserInfo", user)),
+            ("userInfo", user_info()),
             ("dryRun", Type::Bool),
             ("options", Type::Dyn),
         ],
     )
+}
+
+/// A user.
+pub(super) fn user_info() -> Type {
+    let user = [
+        ("username", Type::String),
+        ("uid", Type::String),
+        ("groups", Type::list(Type::String)),
+        ("extra", Type::map(Type::String, Type::list(Type::String))),
+    ];
+    record("kubernetes.UserInfo", user)
 }
 
 /// What `namespaceObject` is.

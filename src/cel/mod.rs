@@ -16,6 +16,7 @@ mod cost;
 mod declarations;
 mod environment;
 mod functions;
+mod identity;
 mod lazy;
 mod lexer;
 mod machine;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ArgAction;
 
-use crate::auth::{AuthenticationOptions, IssuerOptions, RequestHeaderOptions};
+use crate::auth::{AuthenticationOptions, IssuerOptions, OidcFlags, RequestHeaderOptions};
 use crate::scalars::go_duration;
 
 /// Flags of `flatkube server` about authentication.
@@ -20,9 +20,8 @@ pub(super) struct Authentication {
     client_ca_file: Option<PathBuf>,
 
     /// Whether requests without credentials are those of system:anonymous; else they are refused
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
-        num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    anonymous_auth: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    anonymous_auth: Option<bool>,
 
     /// Whether machines may join with the tokens of Secrets of type bootstrap.kubernetes.io/token
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
@@ -97,6 +96,52 @@ pub(super) struct Authentication {
     /// For whom tokens have to be to be good here; without it, the issuers of service accounts
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     api_audiences: Vec<String>,
+
+    /// More issuers whose tokens are believed, what is made of their claims, and where nobody in particular gets in: an
+    /// AuthenticationConfiguration of apiserver.config.k8s.io/v1; taken up anew when the file changes
+    #[arg(long, value_name = "FILE")]
+    authentication_config: Option<PathBuf>,
+
+    /// An OpenID Connect issuer whose tokens are believed; its keys are fetched from URL/.well-known/openid-configuration
+    #[arg(long, value_name = "URL")]
+    oidc_issuer_url: Option<String>,
+
+    /// The audience that its tokens have to be for
+    #[arg(long, value_name = "ID")]
+    oidc_client_id: Option<String>,
+
+    /// The authority that signed the issuer's certificate (PEM); without it, those that the system knows
+    #[arg(long, value_name = "FILE")]
+    oidc_ca_file: Option<PathBuf>,
+
+    /// The claim that is the user's name, sub without the flag
+    #[arg(long, value_name = "CLAIM")]
+    oidc_username_claim: Option<String>,
+
+    /// What is put before the user's name; without it URL#, but nothing before the claim email; '-': nothing
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    oidc_username_prefix: Option<String>,
+
+    /// The claim that holds the user's groups, a text or a list
+    #[arg(long, value_name = "CLAIM")]
+    oidc_groups_claim: Option<String>,
+
+    /// What is put before each group
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    oidc_groups_prefix: Option<String>,
+
+    /// A claim that has to have a value; may be given several times
+    #[arg(long, value_name = "CLAIM=VALUE", value_parser = pair)]
+    oidc_required_claim: Vec<(String, String)>,
+
+    /// Algorithms that its tokens may be signed by, RS256 without the flag: RS, PS, ES with 256, 384, RS and PS with 512
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    oidc_signing_algs: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (claim, value) = text.split_once('=').ok_or("not of the form CLAIM=VALUE")?;
+    Ok((claim.trim().to_owned(), value.to_owned()))
 }
 
 fn seconds(text: &str) -> Result<i64, String> {
@@ -132,6 +177,44 @@ impl Authentication {
             },
             anonymous: self.anonymous_auth,
             bootstrap_tokens: self.enable_bootstrap_token_auth,
+            oidc: self.oidc(),
+            config_file: self.authentication_config.clone(),
+            ..AuthenticationOptions::default()
         }
+    }
+
+    /// The issuer by flags, if there is any such flag.
+    fn oidc(&self) -> Option<OidcFlags> {
+        let texts = [
+            &self.oidc_issuer_url,
+            &self.oidc_client_id,
+            &self.oidc_username_claim,
+            &self.oidc_username_prefix,
+            &self.oidc_groups_claim,
+            &self.oidc_groups_prefix,
+        ];
+        let lists = self.oidc_required_claim.is_empty() && self.oidc_signing_algs.is_empty();
+        if texts.iter().all(|text| text.is_none()) && lists && self.oidc_ca_file.is_none() {
+            return None;
+        }
+        let [
+            issuer_url,
+            client_id,
+            username_claim,
+            username_prefix,
+            groups_claim,
+            groups_prefix,
+        ] = texts.map(|text| text.clone().unwrap_or_default());
+        Some(OidcFlags {
+            issuer_url,
+            client_id,
+            ca_file: self.oidc_ca_file.clone(),
+            username_claim,
+            username_prefix,
+            groups_claim,
+            groups_prefix,
+            required_claims: self.oidc_required_claim.clone(),
+            signing_algs: self.oidc_signing_algs.clone(),
+        })
     }
 }

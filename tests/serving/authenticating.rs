@@ -129,7 +129,7 @@ async fn a_proxy_says_who_asks_if_its_certificate_and_name_are_believed() {
 #[tokio::test]
 async fn without_anonymous_and_bootstrap_tokens_only_who_is_known_gets_in() {
     let started = Started::believing(|_, options| {
-        options.anonymous = false;
+        options.anonymous = Some(false);
         options.bootstrap_tokens = false;
     })
     .await;

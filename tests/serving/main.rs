@@ -13,6 +13,7 @@ mod fairness;
 mod floods;
 mod identity;
 mod limits;
+mod oidc;
 mod plugins;
 mod policies;
 mod writes;

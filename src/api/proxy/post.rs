@@ -1,6 +1,5 @@
 //! Requests of this server's own that bring something: reviews and conversions, which webhooks answer.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +9,8 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use super::location::{Location, Reach, Tls};
-use super::{Backends, dial, tls};
+use super::{Backends, dial};
+use crate::auth::system_roots;
 
 /// Size of an answer, bytes: more than a patch that replaces the largest object takes.
 const ANSWER_MAX: usize = 8 * 1024 * 1024;
@@ -113,17 +113,4 @@ impl Backends {
             name: name.to_owned(),
         })
     }
-}
-
-/// The authorities that the system knows; none where it has none.
-fn system_roots() -> Vec<CertificateDer<'static>> {
-    const FILES: [&str; 5] = [
-        "/etc/ssl/certs/ca-certificates.crt",
-        "/etc/pki/tls/certs/ca-bundle.crt",
-        "/etc/ssl/ca-bundle.pem",
-        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-        "/etc/ssl/cert.pem",
-    ];
-    let mut found = FILES.iter().filter_map(|file| tls::certificates(Path::new(file)).ok());
-    found.next().unwrap_or_default()
 }

@@ -51,7 +51,7 @@ pub(super) async fn answer(
     })?;
     review["status"] = match &*info.resource.kind {
         "SelfSubjectReview" => json!({"userInfo": user_info(&info.user)}),
-        "TokenReview" => token(api, &review),
+        "TokenReview" => token(api, &review).await,
         "SelfSubjectRulesReview" => {
             let status = access_reviews::rules(api, info, &review)?;
             // Upstream tells the answer alone.
@@ -68,13 +68,14 @@ pub(super) async fn answer(
 }
 
 /// Whom the token of a TokenReview stands for.
-fn token(api: &Api, review: &Value) -> Value {
+async fn token(api: &Api, review: &Value) -> Value {
     let list = |value: &Value| -> Vec<String> {
         let texts = value.as_array().map(|texts| texts.iter().filter_map(Value::as_str));
         texts.into_iter().flatten().map(str::to_owned).collect()
     };
     let token = review["spec"]["token"].as_str().unwrap_or("");
-    match api.authenticator.review(token, &list(&review["spec"]["audiences"])) {
+    let audiences = list(&review["spec"]["audiences"]);
+    match api.authenticator.review(token, &audiences).await {
         Ok(found) => json!({
             "authenticated": true,
             "user": user_info(&found.user),
