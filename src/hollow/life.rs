@@ -3,6 +3,7 @@
 //! Nothing is remembered from one look to the next, so that a look may be had at any time, after a restart, too. Stored times
 //! are whole seconds: a look that comes early, because the Pod was changed, may find something up to a second before its time.
 
+use super::admission::Rejection;
 use super::conditions;
 use super::containers::Container;
 use super::profile::Profile;
@@ -20,6 +21,8 @@ pub(super) struct Moment<'a> {
     pub(super) host_ip: &'a str,
     /// An address for the Pod, if it is to get one now.
     pub(super) pod_ip: Option<&'a str>,
+    /// Why the node does not take the Pod.
+    pub(super) rejection: Option<Rejection>,
 }
 
 /// What comes of a Pod now.
@@ -79,6 +82,13 @@ pub(super) fn step(pod: &Value, moment: &Moment<'_>) -> Step {
         return step;
     }
     if step.status["startTime"].is_null() {
+        if let Some(rejection) = moment.rejection.filter(|_| !is_deleting) {
+            step.status["phase"] = "Failed".into();
+            step.status["reason"] = rejection.reason.into();
+            step.status["message"] = rejection.message.into();
+            step.status["startTime"] = time_text(moment.now_ms.div_euclid(1000)).into();
+            return step;
+        }
         begin(pod, &mut step.status, moment);
         step.next_ms = Some(moment.now_ms + program::start_ms(pod, moment.profile));
         if !is_deleting {

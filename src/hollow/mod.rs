@@ -6,6 +6,7 @@
 //! | `nodes` | registers Nodes, renews their Leases |
 //! | `follow` | learns from the log which Pods want a look, and when |
 //! | `work` | has the look: what is stored, what comes next, what is written |
+//! | `admission` | whether a node takes a Pod |
 //! | `life` | what becomes of a Pod: a function of what is stored and the time |
 //! | `containers` | the same of one container |
 //! | `conditions` | phase and conditions of a Pod, of its containers' states |
@@ -18,6 +19,7 @@
 //! 100,000 Pods that run take nothing.
 
 mod addresses;
+mod admission;
 mod conditions;
 mod containers;
 mod follow;

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::addresses::{self, Pool};
+use super::admission;
 use super::life::{self, Moment};
 use super::profile::Profile;
 use crate::api::server::Server;
@@ -156,6 +157,7 @@ impl Cluster {
             host: &node.name,
             host_ip: &node.ip,
             pod_ip: None,
+            rejection: admission::rejection(node, &self.pods, &pod)?,
         };
         let mut step = life::step(&pod, &moment);
         let mut address = None;

@@ -64,6 +64,7 @@ pub use canonical::canonicalize;
 pub use cell::Cell;
 pub use certificates::{issued_until_s, requested_groups, set_requester, signing_request};
 pub use convert::{from_stored, has_other_shape, to_stored};
+pub use core::pods::host_ports::{HostPort, host_ports};
 pub use core::pods::resources::{Amounts, PodAmounts, pod_amounts, quality_of_service};
 pub use core::pods::tolerate_failing_nodes;
 pub use cron::Schedule;

@@ -181,7 +181,9 @@ impl Controller for StatefulSets {
         history.forget_old(&revisions, is_live).await?;
         let waits = |pod: &Value| pod::is_ready(pod) && !pod::is_available(pod, min_ready_s, wish.now_s);
         let until_available = pods.all().any(waits).then(|| seconds(min_ready_s));
-        let next = worked?.into_iter().chain(until_available).min();
+        let ended_at_once = |pod: &Value| plan::ended_at_once(pod, wish.now_s);
+        let until_replaced = pods.all().any(ended_at_once).then(|| seconds(1));
+        let next = worked?.into_iter().chain(until_available).chain(until_replaced).min();
         Ok(next.map_or(Done::Settled, Done::After))
     }
 }

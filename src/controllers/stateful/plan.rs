@@ -105,6 +105,13 @@ pub(super) fn is_deleting(pod: &Value) -> bool {
     !pod["metadata"]["deletionTimestamp"].is_null()
 }
 
+/// Whether a Pod ended within the second in which it was made. It stays until that is over: Pods that a node refuses would follow each
+/// other as fast as they can be written.
+pub(super) fn ended_at_once(pod: &Value, now_s: i64) -> bool {
+    let made_s = pod::seconds(&pod["metadata"]["creationTimestamp"]);
+    pod::is_over(pod) && !is_deleting(pod) && made_s.is_some_and(|made_s| now_s <= made_s)
+}
+
 impl Wish<'_> {
     /// The next steps towards what is wished.
     pub(super) fn steps(&self, pods: &Pods) -> Vec<Step> {
@@ -141,7 +148,7 @@ impl Wish<'_> {
             }
             if pod::is_over(pod) {
                 // Its successor is made when it is gone.
-                if !is_deleting(pod) {
+                if !is_deleting(pod) && !ended_at_once(pod, self.now_s) {
                     steps.push(Step::Remove(Place::Replica(ordinal)));
                 }
                 if self.is_parallel {
@@ -274,6 +281,16 @@ mod tests {
         };
         assert_eq!(steps(&patient, 2, &[WELL]), []);
         assert_eq!(steps(&Wish { now_s: 101, ..patient }, 2, &[WELL]), [Step::Make(1)]);
+    }
+
+    #[test]
+    fn a_pod_that_ends_at_once_has_its_successor_a_second_later() {
+        let mut pod = pod("s-0", "failed");
+        pod["metadata"]["creationTimestamp"] = "1970-01-01T00:01:40Z".into();
+        let set = json!({"metadata": {"name": "s"}, "spec": {"replicas": 1}});
+        let pods = Pods::of(&set, vec![pod]);
+        assert_eq!(wish().steps(&pods), []);
+        assert_eq!(Wish { now_s: 101, ..wish() }.steps(&pods), [gone(0)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::amounts::{self, Amounts};
 use super::labels::{Labels, NodeTerm, Requirement, Selector, node_terms};
 use super::names::{Name, Names};
+use crate::resources::{HostPort, host_ports};
 use crate::tree::Value;
 
 /// What matters of a Pod besides its name, its place and its age. About 600 bytes and its lists; one for all Pods of a template (those of a
@@ -47,12 +48,17 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Whether both cannot be had: the address `0.0.0.0` is all of them.
+    /// Whether both cannot be had.
     pub(super) fn conflicts(&self, other: &Port) -> bool {
-        let every = |port: &Port| &*port.ip == "0.0.0.0";
-        self.number == other.number
-            && self.protocol == other.protocol
-            && (self.ip == other.ip || every(self) || every(other))
+        self.shown().conflicts(&other.shown())
+    }
+
+    fn shown(&self) -> HostPort<'_> {
+        HostPort {
+            ip: &self.ip,
+            protocol: &self.protocol,
+            number: self.number,
+        }
     }
 }
 
@@ -229,7 +235,7 @@ impl Class {
             may_preempt: spec["preemptionPolicy"] != "Never",
             node_selector: Selector::of_map(&spec["nodeSelector"], names),
             node_terms: node_terms(&nodes[required], names),
-            ports: ports(spec, names),
+            ports: ports(pod, names),
             images: list(&spec["containers"])
                 .iter()
                 .filter_map(|container| Some(names.get(container["image"].as_str()?)))
@@ -286,26 +292,14 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], |list| list.as_slice())
 }
 
-fn ports(spec: &Value, names: &mut Names) -> Vec<Port> {
-    let restarted = list(&spec["initContainers"])
-        .iter()
-        .filter(|container| container["restartPolicy"] == "Always");
-    let mut ports = Vec::new();
-    for container in list(&spec["containers"]).iter().chain(restarted) {
-        for port in list(&container["ports"]) {
-            let Some(number) = port["hostPort"].as_i64().filter(|number| *number > 0) else {
-                continue;
-            };
-            let ip = port["hostIP"].as_str().filter(|ip| !ip.is_empty()).unwrap_or("0.0.0.0");
-            let protocol = port["protocol"].as_str().unwrap_or("TCP");
-            ports.push(Port {
-                ip: names.get(ip),
-                protocol: names.get(protocol),
-                number,
-            });
-        }
-    }
-    ports
+fn ports(pod: &Value, names: &mut Names) -> Vec<Port> {
+    host_ports(pod)
+        .map(|port| Port {
+            ip: names.get(port.ip),
+            protocol: names.get(port.protocol),
+            number: port.number,
+        })
+        .collect()
 }
 
 /// Names of claims; those that are made for a volume of the Pod are called after both.

@@ -4,6 +4,7 @@ mod annotations;
 pub(in crate::resources::core) mod changes;
 pub(in crate::resources) mod containers;
 mod environment;
+pub(in crate::resources) mod host_ports;
 mod mounts;
 mod network;
 pub(in crate::resources) mod placement;
