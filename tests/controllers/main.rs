@@ -26,6 +26,7 @@ mod quota;
 mod replicas;
 mod runtime;
 mod stateful;
+mod stateful_crashes;
 mod tls;
 mod tokens;
 mod volumes;

@@ -179,6 +179,35 @@ fn a_stateful_set_rolls_out_scales_and_goes_back() {
 }
 
 #[test]
+fn a_pod_that_its_node_refuses_is_made_anew_until_there_is_room() {
+    let Some(kubectl) = kubectl("refused") else {
+        return;
+    };
+    let spec =
+        "nodeName: hollow-00001, containers: [{name: c, image: 'c:1', ports: [{containerPort: 80, hostPort: 21017}]}]";
+    let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: first}}\nspec: {{{spec}}}\n");
+    kubectl.ok_with(&["apply", "-f", "-"], &pod);
+    kubectl.ok(&["wait", "--for=condition=Ready", "pod/first", TIMEOUT]);
+    let mut events = kubectl.start(&[
+        "get",
+        "events",
+        "--request-timeout=120s",
+        "--watch",
+        "-o",
+        "jsonpath={.message}{'\\n'}",
+    ]);
+    let template = format!("template: {{metadata: {{labels: {{app: db}}}}, spec: {{{spec}}}}}");
+    let set = format!(
+        "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: db}}\nspec: {{selector: {{matchLabels: {{app: db}}}}, {template}}}\n"
+    );
+    kubectl.ok_with(&["apply", "-f", "-"], &set);
+    while events.line() != "delete Pod db-0 in StatefulSet db successful" {}
+    kubectl.ok(&["delete", "pod/first"]);
+    is_rolled_out(&kubectl, "statefulset/db", "complete: 1 new pods");
+    assert_eq!(kubectl.field("pod/db-0", ".status.phase"), "Running");
+}
+
+#[test]
 fn what_is_deleted_takes_along_what_it_is_told_to() {
     let Some(kubectl) = kubectl("cascades") else {
         return;
