@@ -46,6 +46,16 @@ struct Told {
     level: Level,
     reason: &'static str,
     message: String,
+    /// The node that tells it; empty: none.
+    host: String,
+}
+
+impl Told {
+    /// What of an object it is about: its UID, and the field of a part of it.
+    fn subject(&self) -> String {
+        let text = |field: &str| self.about[field].as_str().unwrap_or("");
+        format!("{}{}", text("uid"), text("fieldPath"))
+    }
 }
 
 impl Recorder {
@@ -57,6 +67,17 @@ impl Recorder {
 
     /// Tells something about an object, which has its kind and apiVersion.
     pub(crate) fn tell(&self, object: &Value, level: Level, reason: &'static str, message: String) {
+        self.tell_from("", object, None, (level, reason, message));
+    }
+
+    /// Tells something on a node's behalf, perhaps about a part of the object (`spec.containers{NAME}`).
+    pub(crate) fn tell_from(
+        &self,
+        host: &str,
+        object: &Value,
+        field: Option<&str>,
+        (level, reason, message): (Level, &'static str, String),
+    ) {
         let metadata = &object["metadata"];
         let about = json!({
             "apiVersion": object["apiVersion"].as_str(),
@@ -65,6 +86,7 @@ impl Recorder {
             "name": metadata["name"].as_str(),
             "uid": metadata["uid"].as_str(),
             "resourceVersion": metadata["resourceVersion"].as_str(),
+            "fieldPath": field,
         });
         // An event more or less decides nothing.
         let _ = self.sender.try_send(Told {
@@ -72,6 +94,7 @@ impl Recorder {
             level,
             reason,
             message,
+            host: host.to_owned(),
         });
     }
 }
@@ -103,7 +126,7 @@ impl Correlator {
         if self.written.len() + self.similar.len() + self.spent.len() > REMEMBERED_MAX {
             *self = Self::default();
         }
-        let uid = told.about["uid"].as_str().unwrap_or("").to_owned();
+        let uid = told.subject();
         let (last, spent) = self.spent.entry(uid.clone()).or_insert((now, 0.0));
         let back = now.duration_since(*last).as_secs_f64() / ONE_MORE_AFTER.as_secs_f64();
         (*last, *spent) = (now, (*spent - back).max(0.0));
@@ -147,7 +170,7 @@ impl Correlator {
     }
 
     fn remember(&mut self, told: &Told, message: &str, key: String) {
-        let uid = told.about["uid"].as_str().unwrap_or("").to_owned();
+        let uid = told.subject();
         let text = if message == told.message {
             told.message.clone()
         } else {
@@ -185,18 +208,19 @@ async fn write(client: Client, component: &'static str, mut told: mpsc::Receiver
                 let about = &told.about;
                 let namespace = about["namespace"].as_str().unwrap_or("default");
                 let name = format!("{}.{:x}", about["name"].as_str().unwrap_or(""), now.as_nanosecond());
+                let host = Some(told.host.as_str()).filter(|host| !host.is_empty());
                 let event = json!({
                     "metadata": {"name": name, "namespace": namespace},
                     "involvedObject": about,
                     "reason": told.reason,
                     "message": message,
-                    "source": {"component": component},
+                    "source": {"component": component, "host": host},
                     "firstTimestamp": time,
                     "lastTimestamp": time,
                     "count": 1,
                     "type": if told.level == Level::Normal { "Normal" } else { "Warning" },
                     "reportingComponent": component,
-                    "reportingInstance": "",
+                    "reportingInstance": told.host.as_str(),
                 });
                 match client.create(&events, Some(namespace), event).await {
                     Ok(_) => correlator.remember(&told, &message, format!("{namespace}/{name}")),
@@ -218,6 +242,7 @@ mod tests {
             level: Level::Normal,
             reason: "R",
             message: message.to_owned(),
+            host: String::new(),
         }
     }
 

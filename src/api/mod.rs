@@ -1,6 +1,6 @@
 //! HTTP: connections, routing, verbs, negotiation, response bodies, Status errors, discovery, OpenAPI.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 mod aggregation;
 #[doc(hidden)]
@@ -44,6 +44,7 @@ mod write;
 mod yaml;
 mod yaml_text;
 
+pub(crate) use proxy::Simulated;
 pub use stopping::{Stopper, Stopping};
 pub use write::{Client, Delete, Stillness};
 
@@ -85,6 +86,8 @@ pub struct Api {
     aggregation: aggregation::Aggregation,
     /// How kubelets and the like are reached; `None`: not at all.
     backends: Option<proxy::Backends>,
+    /// Nodes that are simulated within this process, if there are any: they hold this, and so it does not hold them.
+    simulated: OnceLock<Weak<dyn Simulated>>,
 }
 
 impl Api {
@@ -121,6 +124,7 @@ impl Api {
             metrics,
             aggregation: aggregation::Aggregation::default(),
             backends,
+            simulated: OnceLock::new(),
         })
     }
 
@@ -131,6 +135,12 @@ impl Api {
     fn backends(&self) -> Result<&proxy::Backends, status::Status> {
         let backends = self.backends.as_ref();
         backends.ok_or_else(|| status::Status::service_unavailable("backends are out of reach"))
+    }
+
+    /// The nodes that are simulated within this process, if this is one of them.
+    fn simulated(&self, node: &str) -> Option<Arc<dyn Simulated>> {
+        let nodes = self.simulated.get()?.upgrade()?;
+        nodes.has(node).then_some(nodes)
     }
 
     /// Whether the store takes writes.

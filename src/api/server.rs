@@ -4,7 +4,7 @@ use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -300,10 +300,17 @@ impl Server {
 
     /// A client within the process that writes as `user`, which `manager` is noted for.
     pub fn client(&self, user: &str, manager: &'static str) -> Client {
-        let groups = User::service_account_of(user)
-            .map(|(namespace, _)| User::service_account_groups(namespace))
-            .unwrap_or_default();
+        let groups = match User::service_account_of(user) {
+            Some((namespace, _)) => User::service_account_groups(namespace),
+            None if user.starts_with("system:node:") => vec!["system:nodes".to_owned()],
+            None => Vec::new(),
+        };
         Client::new(self.api.clone(), User::authenticated(user, "", groups), manager)
+    }
+
+    /// Lets requests for logs of Pods on simulated nodes be answered by these. They can be named once.
+    pub(crate) fn simulate(&self, nodes: Weak<dyn super::Simulated>) {
+        let _ = self.api.simulated.set(nodes);
     }
 
     /// The store that is served.

@@ -10,6 +10,8 @@
 //! | `life` | what becomes of a Pod: a function of what is stored and the time |
 //! | `containers` | the same of one container |
 //! | `conditions` | phase and conditions of a Pod, of its containers' states |
+//! | `told` | Events of kubelets |
+//! | `output` | logs |
 //! | `program`, `shell` | what runs in a container: how long, and how it ends |
 //! | `addresses` | addresses of nodes and Pods |
 //! | `wheel` | what wants a look later |
@@ -25,17 +27,20 @@ mod containers;
 mod follow;
 mod life;
 mod nodes;
+mod output;
 mod profile;
 mod program;
 mod shell;
+mod told;
 mod wheel;
 mod work;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::task::JoinSet;
 
 use crate::api::server::Server;
+use crate::events::Recorder;
 
 pub use profile::{InstanceType, Profile, ProfileError};
 
@@ -52,8 +57,13 @@ impl Hollow {
     /// Registers so many nodes (`hollow-00001` and on, [`NODES_MAX`] at most) and lets the Pods live that are bound to them.
     pub fn start(server: &Server, nodes: usize, profile: Profile) -> Self {
         let mut tasks = JoinSet::new();
-        if let Some(cluster) = work::Cluster::new(server, nodes.min(NODES_MAX), profile) {
+        let client = server.client("system:node:hollow", "kubelet");
+        let (recorder, events) = Recorder::new(client, "kubelet");
+        if let Some(cluster) = work::Cluster::new(server, nodes.min(NODES_MAX), profile, recorder) {
             let cluster = Arc::new(cluster);
+            let simulated: Weak<work::Cluster> = Arc::downgrade(&cluster);
+            server.simulate(simulated);
+            tasks.spawn(events);
             tasks.spawn(nodes::run(cluster.clone()));
             tasks.spawn(follow::run(cluster));
         }

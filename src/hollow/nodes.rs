@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::program::digest;
-use super::work::{Cluster, Node, now_ms};
+use super::work::{Cluster, Node, Standing, now_ms};
 use crate::api::Client;
 use crate::api::status::Status;
 use crate::resources::{self, ResourceRef, time_text};
@@ -51,9 +51,14 @@ async fn keep(cluster: Arc<Cluster>) {
         each(&cluster, range, |cluster, at| {
             let (nodes, leases) = (nodes.clone(), leases.clone());
             async move {
-                renew(&cluster.nodes[at], &leases).await?;
-                if at % reports == round % reports {
-                    report(&cluster.nodes[at], &nodes).await?;
+                let node = &cluster.nodes[at];
+                let standing = node.standing(&node.client.store().view()).map_err(Status::internal)?;
+                if matches!(standing, Standing::Gone | Standing::Stopped) {
+                    return Ok(());
+                }
+                renew(node, &leases).await?;
+                if at % reports == round % reports || standing == Standing::Doubted {
+                    report(node, &nodes).await?;
                 }
                 Ok(())
             }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::admission::plugins::may_set_label;
+
 /// What simulated nodes are like. In a file: YAML or JSON, with the names of these fields in camel case; what is missing is as
 /// by default.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -21,6 +23,8 @@ pub struct Profile {
     pub lease_renew_s: u32,
     /// Between two reports of a node's status when nothing changes, seconds.
     pub status_report_s: u32,
+    /// Whether Events tell what becomes of Pods, as kubelets tell it. When many Pods start at once some are left out.
+    pub events: bool,
     /// The region of all nodes.
     pub region: String,
     /// Zones; nodes take turns.
@@ -71,6 +75,7 @@ impl Default for Profile {
             stop_ms: 500,
             lease_renew_s: 10,
             status_report_s: 300,
+            events: true,
             region: "hollow-1".into(),
             zones: ["a", "b", "c"].map(|zone| format!("hollow-1{zone}")).to_vec(),
             instance_types: vec![InstanceType::default()],
@@ -126,6 +131,9 @@ impl Profile {
         if !(1..=40).contains(&self.lease_renew_s) {
             return Err("leaseRenewS is from 1 to 40: a Lease is good for 40 seconds".into());
         }
+        if let Some(label) = self.labels.keys().find(|label| !may_set_label(label)) {
+            return Err(format!("labels: {label} is none that a node may give itself"));
+        }
         if self.status_report_s == 0 {
             return Err("statusReportS is at least 1".into());
         }
@@ -163,6 +171,7 @@ mod tests {
             "zones: []",
             "startMsMin: 5000",
             "leaseRenewS: 0",
+            "labels: {node-role.kubernetes.io/worker: ''}",
             "instanceTypes: [{cpu: 0}]",
             "[",
         ] {

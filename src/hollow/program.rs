@@ -131,6 +131,17 @@ fn of_command(container: &Container<'_>, restarts: i64, host: &str) -> Outcome {
     }
 }
 
+/// What a container has printed by the time when it ends, as far as its command can be understood.
+pub(super) fn printed(container: &Container<'_>, host: &str) -> String {
+    let (command, arguments) = (words(&container.spec["command"]), words(&container.spec["args"]));
+    let line: Vec<&str> = command.into_iter().chain(arguments).collect();
+    if line.is_empty() {
+        return String::new();
+    }
+    // Without a name it makes no files.
+    ended(container, host, String::new(), &line).printed
+}
+
 /// What a command comes to that is run in a container. `run`: see [`shell::Disk::run`].
 fn ended(container: &Container<'_>, host: &str, run: String, line: &[&str]) -> shell::Ended {
     let run = shell::Run {

@@ -7,17 +7,23 @@ use super::addresses::{self, Pool};
 use super::admission;
 use super::life::{self, Moment};
 use super::profile::Profile;
+use super::told;
 use crate::api::server::Server;
 use crate::api::status::Status;
 use crate::api::{Client, Delete};
+use crate::events::Recorder;
 use crate::resources::{self, ResourceRef};
-use crate::store::Object;
+use crate::store::{Damaged, Object, View};
 use crate::tree::Value;
 
 /// How long a node waits for a range of addresses before its Pods get others, milliseconds.
 const RANGE_WAIT_MS: i64 = 3000;
 /// When to look again at what could not be written, milliseconds.
 const AGAIN_MS: i64 = 1000;
+/// When to look again at a Pod on a node that is stopped, milliseconds.
+const STOPPED_MS: i64 = 5000;
+/// The annotation of a Node that stops it, with `true`: it renews no Lease, says nothing, and its Pods stay as they are.
+const STOPPED: &str = "\"hollow.flatkube.io/stopped\":\"true\"";
 
 /// The simulated part of a cluster.
 #[derive(Debug)]
@@ -25,6 +31,7 @@ pub(super) struct Cluster {
     pub(super) nodes: Vec<Node>,
     pub(super) profile: Profile,
     pub(super) pods: ResourceRef,
+    recorder: Recorder,
     /// When it began, Unix milliseconds.
     begun_ms: i64,
 }
@@ -37,6 +44,35 @@ pub(super) struct Node {
     pub(super) ip: String,
     number: usize,
     addresses: Mutex<Addresses>,
+}
+
+/// How a node is, as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Somebody deleted it.
+    Gone,
+    /// Somebody stopped it.
+    Stopped,
+    /// It was taken for dead, or for not ready.
+    Doubted,
+    Well,
+}
+
+impl Node {
+    /// By its text: costs a search of some kilobytes.
+    pub(super) fn standing(&self, view: &View) -> Result<Standing, Damaged> {
+        let Some(object) = view.get("nodes", &self.name)? else {
+            return Ok(Standing::Gone);
+        };
+        let text = std::str::from_utf8(object.json()?).unwrap_or("");
+        Ok(if text.contains(STOPPED) {
+            Standing::Stopped
+        } else if text.contains("\"reason\":\"KubeletReady\"") {
+            Standing::Well
+        } else {
+            Standing::Doubted
+        })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +93,7 @@ pub(super) fn now_ms() -> i64 {
 
 impl Cluster {
     /// `None` if there are no Pods.
-    pub(super) fn new(server: &Server, count: usize, profile: Profile) -> Option<Self> {
+    pub(super) fn new(server: &Server, count: usize, profile: Profile, recorder: Recorder) -> Option<Self> {
         let node = |number| {
             let name = format!("hollow-{number:05}");
             Node {
@@ -72,20 +108,20 @@ impl Cluster {
             nodes: (1..=count).map(node).collect(),
             profile,
             pods: resources::stored("pods")?.into(),
+            recorder,
             begun_ms: now_ms(),
         })
     }
 
     /// The simulated node that a Pod is on, by its sidecar.
     pub(super) fn node_of(&self, pod: &Object) -> Option<&Node> {
-        let number: usize = {
-            let sidecar = pod.sidecar().ok()?;
-            let name = sidecar.field("spec.nodeName")?;
-            name.strip_prefix("hollow-")
-                .filter(|digits| digits.len() == 5)?
-                .parse()
-                .ok()?
-        };
+        self.named(pod.sidecar().ok()?.field("spec.nodeName")?)
+    }
+
+    /// The simulated node of a name.
+    pub(super) fn named(&self, name: &str) -> Option<&Node> {
+        let digits = name.strip_prefix("hollow-").filter(|digits| digits.len() == 5)?;
+        let number: usize = digits.parse().ok()?;
         self.nodes.get(number.checked_sub(1)?)
     }
 
@@ -150,6 +186,10 @@ impl Cluster {
         let Some(node) = self.node_of(&object) else {
             return Ok(None);
         };
+        let view = client.store().view();
+        if matches!(node.standing(&view).map_err(Status::internal)?, Standing::Stopped) {
+            return Ok(Some(now_ms + STOPPED_MS));
+        }
         let pod = node.client.read(&self.pods, &object)?;
         let mut moment = Moment {
             now_ms,
@@ -188,6 +228,11 @@ impl Cluster {
                 }
             }
             changed?;
+            let told = self.profile.events.then(|| told::between(&pod, &step.status));
+            for told in told.into_iter().flatten() {
+                let what = (told.level, told.reason, told.message);
+                self.recorder.tell_from(&node.name, &pod, told.field.as_deref(), what);
+            }
         }
         let grace_s = pod["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         let holds = pod["metadata"]["finalizers"]

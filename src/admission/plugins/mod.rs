@@ -26,6 +26,7 @@ use crate::store::{Damaged, Object, Range, Selection, View};
 use crate::tree::{List, Value};
 use names::Name;
 pub use names::Plugins;
+pub use nodes::may_set_label;
 
 impl Plugins {
     /// What plugins fill in of a new or changed object, or of the body of a subresource; `old` is what is stored. Nobody manages

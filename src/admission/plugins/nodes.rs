@@ -259,15 +259,17 @@ fn is_or_is_under(domain: &str, of: &str) -> bool {
 fn forbidden_labels<'a>(new: &'a Value, old: &'a Value) -> BTreeSet<&'a str> {
     let keys = |labels: &'a Value| labels.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
     let changed = keys(new).chain(keys(old)).filter(|key| new[*key] != old[*key]);
-    let is_forbidden = |key: &&str| {
-        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        let of_project = is_or_is_under(domain, "kubernetes.io") || is_or_is_under(domain, "k8s.io");
-        let of_kubelet = KUBELET_LABELS.contains(key)
-            || is_or_is_under(domain, "kubelet.kubernetes.io")
-            || is_or_is_under(domain, "node.kubernetes.io");
-        is_or_is_under(domain, "node-restriction.kubernetes.io") || of_project && !of_kubelet
-    };
-    changed.filter(is_forbidden).collect()
+    changed.filter(|key| !may_set_label(key)).collect()
+}
+
+/// Whether a kubelet may set this label on its node.
+pub fn may_set_label(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let of_project = is_or_is_under(domain, "kubernetes.io") || is_or_is_under(domain, "k8s.io");
+    let of_kubelet = KUBELET_LABELS.contains(&key)
+        || is_or_is_under(domain, "kubelet.kubernetes.io")
+        || is_or_is_under(domain, "node.kubernetes.io");
+    !is_or_is_under(domain, "node-restriction.kubernetes.io") && (!of_project || of_kubelet)
 }
 
 fn change_node(request: &Request<'_>, node: &str, new: &Value, old: &Value) -> Result<(), Refused> {

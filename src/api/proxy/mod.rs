@@ -7,6 +7,7 @@
 //! | `location`, `dial`, `tls` | which addresses are allowed, how they are reached and trusted |
 //! | `headers`, `forward`, `log` | a request and its answer on their way through |
 //! | `backend` | aggregated APIs |
+//! | `simulated` | Pods on nodes that are not there |
 //! | `post` | webhooks |
 //! | `upgrade`, `tunnel` | connections that become something else |
 //! | `websocket`, `spdy`, `translate` | what is spoken on them, where the two sides differ |
@@ -24,6 +25,7 @@ mod nodes;
 mod pods;
 mod post;
 mod services;
+mod simulated;
 mod spdy;
 mod tls;
 mod translate;
@@ -66,6 +68,7 @@ pub(in crate::api) use backend::Backend;
 pub(in crate::api) use location::Tls;
 pub(in crate::api) use post::Post;
 pub(in crate::api) use services::{Known, backend, known, service};
+pub(crate) use simulated::Simulated;
 pub(in crate::api) use upgrade::IDLE;
 
 /// How kubelets are reached.
@@ -379,6 +382,10 @@ fn plan(
         let Ok(node) = pod.node(id) else {
             return Ok(Plan::Answer(log::empty()));
         };
+        if let Some(nodes) = api.simulated(node) {
+            let object = stored(&view, info, id)?;
+            return simulated::log(&*nodes, &object, container, &info.query).map(Plan::Answer);
+        }
         let kubelet = nodes::Kubelet::of(&view, backends, node)?;
         let path = location::encode_path(&format!("/containerLogs/{namespace}/{id}/{container}"));
         return Ok(Plan::Log(kubelet.at(
@@ -397,15 +404,23 @@ fn plan(
         let path = format!("/{sub}/{namespace}/{id}/{container}");
         (Purpose::Session(wanted), path, query)
     };
-    let kubelet = nodes::Kubelet::of(&view, backends, pod.node(id)?)?;
+    let node = pod.node(id)?;
+    if api.simulated(node).is_some() {
+        return Err(simulated::nothing_runs(id, node));
+    }
+    let kubelet = nodes::Kubelet::of(&view, backends, node)?;
     let location = kubelet.at(backends, location::encode_path(&path), query, false);
     Ok(Plan::Stream(location, purpose, kubelet.takes_websockets))
 }
 
-fn pod(view: &crate::store::View, info: &RequestInfo, name: &str) -> Result<Pod, Status> {
+fn stored(view: &crate::store::View, info: &RequestInfo, name: &str) -> Result<crate::store::Object, Status> {
     let key = info.resource.key(info.namespace.as_deref(), name);
     let found = view.get(&info.resource.storage, &key).map_err(Status::damaged)?;
-    let found = found.ok_or_else(|| Status::not_found("", "pods", name))?;
+    found.ok_or_else(|| Status::not_found("", "pods", name))
+}
+
+fn pod(view: &crate::store::View, info: &RequestInfo, name: &str) -> Result<Pod, Status> {
+    let found = stored(view, info, name)?;
     serde_json::from_slice(found.json().map_err(Status::damaged)?).map_err(Status::internal)
 }
 
