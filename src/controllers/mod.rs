@@ -30,6 +30,7 @@ mod job;
 mod kinds;
 mod metadata;
 mod nodes;
+mod pace;
 mod percent;
 mod pod;
 mod policies;

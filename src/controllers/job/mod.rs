@@ -12,7 +12,6 @@
 //! | `backoff` | how long a failure is waited for |
 //! | `tally` | what there is |
 //! | `ending` | whether it is over, and why |
-//! | `pace` | how often there is a look |
 //! | `size` | how many Pods there are to be |
 //! | `status` | what is told, and which Pods may go then |
 //! | `orphans` | Pods whose Job is gone may go, too |
@@ -24,7 +23,6 @@ mod ending;
 mod indexed;
 mod indexes;
 mod orphans;
-mod pace;
 mod policies;
 mod size;
 mod spec;
@@ -44,6 +42,7 @@ use super::event::Recorder;
 use super::failure::Failure;
 use super::finished;
 use super::metadata::{Metadata, is_same, name_of};
+use super::pace::Pace;
 use super::pod;
 use super::queue::Done;
 use super::runtime::{Change, Controller};
@@ -54,7 +53,6 @@ use crate::store::{Damaged, Object, Range, Requirement, Selection, View};
 use crate::tree::Value;
 use backoff::Record;
 use ending::End;
-use pace::Pace;
 use size::Act;
 use spec::{Member, Spec};
 use status::Outcome;
@@ -173,13 +171,11 @@ impl Controller for Jobs {
         if let Some(pod) = key.strip_prefix(POD_KEY) {
             return self.let_orphan_go(pod).await;
         }
-        if let Some(rest) = self.pace.rest(key) {
-            return Ok(Done::After(rest));
-        }
         let began = Instant::now();
         let view = self.client.store().view();
         let Some(object) = view.get(JOBS.storage, key)? else {
             self.records().remove(key);
+            self.pace.forget(key);
             return Ok(Done::Settled);
         };
         let job = self.client.read(&self.resource, &object)?;
@@ -192,6 +188,9 @@ impl Controller for Jobs {
             let tracked = self.tracked_pods(&view, &job)?;
             self.let_go(tracked.iter()).await?;
             return Ok(Done::Settled);
+        }
+        if let Some(rest) = self.pace.rest(key, &job) {
+            return Ok(Done::After(rest));
         }
         let Some(selection) = selector::selection(&job["spec"]["selector"]) else {
             return Ok(Done::Settled);
@@ -218,8 +217,8 @@ impl Controller for Jobs {
             tally: Tally::of(&job, &spec, &members, record),
             now_ms: jiff::Timestamp::now().as_millisecond(),
         };
-        self.pace.note(key, began.elapsed());
-        self.act(&look).await
+        let took = began.elapsed();
+        self.act(&look, took).await
     }
 }
 
@@ -260,7 +259,8 @@ struct Sized {
 }
 
 impl Jobs {
-    async fn act(&self, look: &Look<'_>) -> Result<Done, Failure> {
+    /// `took`: how long it took to read what the look goes by.
+    async fn act(&self, look: &Look<'_>, took: Duration) -> Result<Done, Failure> {
         let (job, tally, now_s) = (look.job, &look.tally, look.now_ms / 1000);
         let is_deleting = !job["metadata"]["deletionTimestamp"].is_null();
         let mut end = ending::end(job, tally, now_s);
@@ -272,6 +272,9 @@ impl Jobs {
         } else {
             Sized::default()
         };
+        if sized.made == 0 && sized.removed.is_empty() {
+            self.pace.note(look.key, job, took);
+        }
         // Places of what is gone come in order.
         let stays = |place: usize| sized.removed.binary_search(&place).is_err();
         let active: Vec<usize> = tally

@@ -11,9 +11,12 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::claim::{Claimant, Kind};
 use super::event::Recorder;
 use super::failure::Failure;
+use super::pace::Pace;
 use super::pod;
 use super::queue::Done;
 use super::runtime::{Change, Controller};
@@ -45,6 +48,7 @@ pub(super) struct Replicas {
     kind: &'static Kind,
     resource: ResourceRef,
     pods: ResourceRef,
+    pace: Pace,
 }
 
 impl Replicas {
@@ -56,6 +60,7 @@ impl Replicas {
             kind,
             resource: resources::stored(kind.storage)?.into(),
             pods: resources::stored(PODS)?.into(),
+            pace: Pace::default(),
         })
     }
 }
@@ -76,9 +81,14 @@ impl Controller for Replicas {
     async fn look(&self, key: &str) -> Result<Done, Failure> {
         let view = self.client.store().view();
         let Some(object) = view.get(self.kind.storage, key)? else {
+            self.pace.forget(key);
             return Ok(Done::Settled);
         };
+        let began = Instant::now();
         let set = self.client.read(&self.resource, &object)?;
+        if let Some(rest) = self.pace.rest(key, &set) {
+            return Ok(Done::After(rest));
+        }
         let Some(selection) = (self.kind.selection)(&set["spec"]["selector"]) else {
             return Ok(Done::Settled);
         };
@@ -90,10 +100,14 @@ impl Controller for Replicas {
             may_adopt: pod::is_active,
         };
         let mut pods = claimant.claim(&view).await?;
+        let (took, found) = (began.elapsed(), pods.len());
         let now_s = jiff::Timestamp::now().as_second();
         let mut failure = None;
         if set["metadata"]["deletionTimestamp"].is_null() {
             failure = self.scale(&set, &mut pods, now_s).await;
+        }
+        if pods.len() == found {
+            self.pace.note(key, &set, took);
         }
         let next = self.tell_status(key, &set, &pods, failure.as_ref(), now_s).await?;
         match failure {
