@@ -474,6 +474,35 @@ mod tests {
     }
 
     #[test]
+    fn of_two_common_names_the_last_one_counts_for_signer_and_server_alike() {
+        let key = KeyPair::generate().unwrap();
+        // A set of one attribute each, in one sequence.
+        let parts = [
+            subject_of_user("admin", &[]),
+            subject_of_user("system:node:n1", &["system:nodes".to_owned()]),
+        ];
+        let inner: Vec<u8> = parts.iter().flat_map(|subject| subject[2..].to_vec()).collect();
+        let subject = [&[0x30, u8::try_from(inner.len()).unwrap()][..], &inner].concat();
+        let pem = pki::pem("CERTIFICATE REQUEST", &signing_request(&subject, &key).unwrap());
+        let read = crate::resources::SigningRequest::parse(pem.as_bytes()).unwrap();
+        assert_eq!(read.common_name, "system:node:n1");
+        let names = AlternativeNames::default();
+        let authority = authority();
+        let spki = key.subject_public_key_info();
+        let begins_s = jiff::Timestamp::now().as_second() - 60;
+        let certificate = authority
+            .sign(&Wanted {
+                begins_s,
+                ..wanted(&subject, &spki, &names)
+            })
+            .unwrap();
+        let believed =
+            crate::auth::ClientCertificates::new(std::slice::from_ref(authority.certificate()), None).unwrap();
+        let presented = believed.present(&[certificate]);
+        assert_eq!(presented.user(begins_s).unwrap().name, "system:node:n1");
+    }
+
+    #[test]
     fn nothing_lasts_longer_than_the_authority() {
         let authority = authority();
         let key = KeyPair::generate().unwrap();

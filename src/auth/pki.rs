@@ -243,8 +243,14 @@ fn authority(
     stem: &str,
     name: &str,
 ) -> Result<(CertificateDer<'static>, Issuer<'static, KeyPair>), PkiError> {
-    let key = key_pair(&dir.join(format!("{stem}.key")))?;
-    let path = dir.join(format!("{stem}.crt"));
+    let (key_path, path) = (dir.join(format!("{stem}.key")), dir.join(format!("{stem}.crt")));
+    // A new key would be another authority under the old one's certificate.
+    if read(&path)?.is_some() && read(&key_path)?.is_none() {
+        let reason = "the key of the authority beside it is not there; put it back, or have new authorities made \
+                      ('flatkube certs rotate --ca')";
+        return Err(failed("cannot use", &path, &reason));
+    }
+    let key = key_pair(&key_path)?;
     let params = ca_params(name).map_err(|error| failed("cannot make", &path, &error))?;
     let certificate = if let Some(certificate) = read_certificate(&path)? {
         certificate
@@ -494,6 +500,18 @@ mod tests {
             assert_eq!(mode(&dir.path().join("pki").join(key)), 0o600, "{key}");
         }
         assert_eq!(mode(&pki.kubeconfig), 0o600);
+    }
+
+    #[test]
+    fn an_authority_whose_key_is_gone_is_not_given_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = "127.0.0.1:6443".parse().unwrap();
+        Pki::open(dir.path(), address, &[], false).unwrap();
+        let key = dir.path().join("pki/ca.key");
+        fs::remove_file(&key).unwrap();
+        let error = Pki::open(dir.path(), address, &[], false).unwrap_err().to_string();
+        assert!(error.contains("pki/ca.crt") && error.contains("put it back"), "{error}");
+        assert!(!key.exists());
     }
 
     #[test]

@@ -68,7 +68,7 @@ enum Output {
     Token,
     /// A kubeconfig with it, for a kubelet's --bootstrap-kubeconfig
     BootstrapKubeconfig,
-    /// A line for kubeadm, with the digest of the authority's key
+    /// A line for kubeadm, with the digest of the authority's key; kubeadm wants ConfigMaps of its own besides, which are not made here
     Join,
 }
 
