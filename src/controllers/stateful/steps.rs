@@ -69,6 +69,14 @@ impl From<Failure> for Refused {
     }
 }
 
+/// How a write is told of.
+fn told(result: &Result<(), Status>) -> Result<(), &str> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(status) => Err(status.message.as_str()),
+    }
+}
+
 impl Work<'_> {
     /// Takes these steps; `pods` is what there is then. Gives when to look again.
     ///
@@ -188,7 +196,7 @@ impl Work<'_> {
                 if !claim["metadata"]["deletionTimestamp"].is_null() {
                     return Err(Refused::from(Status::plain(
                         409,
-                        &format!("pvc {name} is being deleted"),
+                        format!("pvc {name} is being deleted"),
                     )));
                 }
                 continue;
@@ -290,8 +298,7 @@ impl Work<'_> {
         }
         let edit = |old: &Value| identity::mended(self.set, old);
         let changed = self.sets.client.change(&self.sets.pods, None, &key_of(pod), edit).await;
-        let told = changed.as_ref().map(|()| ()).map_err(|status| status.message.as_str());
-        self.tell("update", pod, told);
+        self.tell("update", pod, told(&changed));
         Ok(gone_is_fine(changed)?)
     }
 
@@ -301,8 +308,7 @@ impl Work<'_> {
             ..Delete::default()
         };
         let deleted = self.sets.client.delete(&self.sets.pods, &key_of(pod), &delete).await;
-        let told = deleted.as_ref().map(|()| ()).map_err(|status| status.message.as_str());
-        self.tell("delete", pod, told);
+        self.tell("delete", pod, told(&deleted));
         Ok(gone_is_fine(deleted)?)
     }
 
