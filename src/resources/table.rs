@@ -8,7 +8,7 @@ use flatkube_format::sidecar::{ArchivedFill, ArchivedSidecar, Fill, Hole, digits
 
 use super::cell::Cell;
 use super::duration::{human_duration, write_human_duration};
-use crate::tree::write_text;
+use crate::tree::{Value, write_text};
 
 /// What rows on shelves have around the object's metadata: that of `includeObject=Metadata`, as most clients ask for.
 pub(super) const ROW_FRAME: RowFrame = RowFrame {
@@ -30,7 +30,7 @@ pub(super) fn row(cells: &[Cell]) -> (String, Vec<Hole>) {
             Cell::Null | Cell::Json(_) => text.extend_from_slice(b"null"),
             Cell::Bool(value) => write_display(value, &mut text),
             Cell::Integer(value) => write_display(value, &mut text),
-            Cell::Number(value) => write_display(value, &mut text),
+            Cell::Number(value) => Value::from(*value).write(&mut text),
             Cell::Text(string) => write_text(string, &mut text),
             Cell::Age(at) => write_age("", *at, "", &mut text, &mut holes),
             Cell::TextAge { before, at, after } => write_age(before, *at, after, &mut text, &mut holes),
@@ -200,6 +200,7 @@ mod tests {
             Cell::Bool(false),
             Cell::Null,
             Cell::Number(0.5),
+            Cell::Number(1e21),
             Cell::Revision,
             Cell::TextAge {
                 before: "\"".into(),
@@ -215,7 +216,7 @@ mod tests {
         ];
         assert_eq!(
             rendered(&cells, 9),
-            r#"["a\"b\n",-3,false,null,0.5,"42","\"2s\\","\t<unknown>"],"conditions":[1]"#
+            r#"["a\"b\n",-3,false,null,0.5,1e+21,"42","\"2s\\","\t<unknown>"],"conditions":[1]"#
         );
         assert_eq!(rendered(&[], 0), "[]");
     }

@@ -67,7 +67,7 @@ impl Source {
                 // Go cuts the fraction off; what does not fit is the least integer there.
                 None => number
                     .as_f64()
-                    .map_or(Cell::Null, |number| Cell::Integer(number as i64)),
+                    .map_or(Cell::Null, |number| Cell::Integer(go_integer(number))),
             },
             (CellKind::Number, Value::Number(number)) => match number.as_i64() {
                 Some(integer) => Cell::Integer(integer),
@@ -83,6 +83,16 @@ impl Source {
             },
             _ => Cell::Null,
         }
+    }
+}
+
+/// The fraction cut off; what does not fit into 64 bits is the least integer, as Go has it on the processors that servers have.
+fn go_integer(number: f64) -> i64 {
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&number) {
+        number as i64
+    } else {
+        i64::MIN
     }
 }
 
@@ -173,6 +183,7 @@ mod tests {
             ("string", ".none", Cell::Null),
             ("integer", ".n", Cell::Integer(5)),
             ("integer", ".f", Cell::Integer(1)),
+            ("integer", ".big", Cell::Integer(i64::MIN)),
             ("integer", ".s", Cell::Null),
             ("number", ".n", Cell::Integer(5)),
             ("number", ".f", Cell::Number(1.5)),

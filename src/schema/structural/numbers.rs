@@ -31,8 +31,8 @@ impl Numeric {
 /// A value with its whole numbers written as such: `1` for `1.0` and `1e0`, as Go writes them, because clients read integers
 /// without a fraction alone. `None` when it is so already.
 pub(super) fn with_whole(value: &Value, depth: usize) -> Option<Value> {
-    /// From here on doubles are too far apart to be taken for integers.
-    const INTEGER_MAX: f64 = 9.2e18;
+    /// Digits of smaller ones are read back as an integer of 64 bits; of larger ones as what they are.
+    const INTEGER_END: f64 = 9_223_372_036_854_775_808.0;
     if depth > VALUE_DEPTH_MAX {
         return None;
     }
@@ -40,7 +40,7 @@ pub(super) fn with_whole(value: &Value, depth: usize) -> Option<Value> {
         Value::Number(number) if number.is_f64() => {
             let float = number
                 .as_f64()
-                .filter(|float| float.fract() == 0.0 && float.abs() < INTEGER_MAX)?;
+                .filter(|float| float.fract() == 0.0 && (-INTEGER_END..INTEGER_END).contains(float))?;
             Some(Value::from(float as i64))
         }
         Value::Array(list) => {
@@ -122,6 +122,16 @@ mod tests {
             (0.000_01, "1e-05"),
         ] {
             assert_eq!(shown(float), text);
+        }
+    }
+
+    #[test]
+    fn what_64_bits_hold_is_written_as_an_integer() {
+        let whole = |float: f64| with_whole(&Value::from(float), 0);
+        assert_eq!(whole(9.22e18), Some(Value::from(9_220_000_000_000_000_000_i64)));
+        assert_eq!(whole(-9_223_372_036_854_775_808.0), Some(Value::from(i64::MIN)));
+        for float in [9_223_372_036_854_775_808.0, 1e300, 0.5] {
+            assert_eq!(whole(float), None, "{float}");
         }
     }
 
