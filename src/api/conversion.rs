@@ -202,6 +202,51 @@ fn keep_metadata(before: &Value, after: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Of the objects of a collection, which a deletion is about, those that it selects by fields of its version.
+pub(super) struct Chosen(Selected);
+
+/// What `info`, a deletion of a collection, selects by fields of its version; `listed`, the list of what is to go, is of all.
+///
+/// # Errors
+/// 400 for a malformed selector.
+pub(super) fn choose(info: &RequestInfo, listed: &mut RequestInfo) -> Result<Option<Chosen>, Status> {
+    if !is_needed(&info.resource) {
+        return Ok(None);
+    }
+    let selected = Selected::of(info, listed)?;
+    Ok((!selected.is_everything()).then_some(Chosen(selected)))
+}
+
+impl Chosen {
+    /// Those of the keys whose objects are selected.
+    ///
+    /// # Errors
+    /// 500 when the webhook cannot be asked, or gives something else.
+    pub(super) async fn of(&self, api: &Api, resource: &Resource, keys: Vec<String>) -> Result<Vec<String>, Status> {
+        let mut chosen = Vec::new();
+        for keys in keys.chunks(BATCH_MAX) {
+            let view = api.reader.store.view();
+            let mut found = Vec::with_capacity(keys.len());
+            let mut objects = Vec::with_capacity(keys.len());
+            for key in keys {
+                if let Some(object) = view.get(&resource.storage, key).map_err(Status::internal)? {
+                    let json = object.json().map_err(Status::damaged)?;
+                    objects.push(serde_json::from_slice(json).map_err(Status::internal)?);
+                    found.push(key);
+                }
+            }
+            drop(view);
+            let converted = all(api, resource, objects).await?;
+            let selected = found
+                .into_iter()
+                .zip(&converted)
+                .filter(|(_, object)| self.0.selects(resource, object));
+            chosen.extend(selected.map(|(key, _)| key.clone()));
+        }
+        Ok(chosen)
+    }
+}
+
 /// What a request whose answer is converted asks for, and how the answer is made of what is read.
 pub(super) struct Converting {
     /// What has to be read: whole objects, whatever their selectable fields.

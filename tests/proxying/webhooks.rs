@@ -738,6 +738,20 @@ async fn versions_of_custom_resources_are_converted_by_their_webhook() {
         .await;
     assert_eq!(answer.code, 200, "{}", answer.text());
 
+    // What is deleted is selected by the version that was asked for.
+    for (name, size) in [("c", 7), ("d", 8)] {
+        started.create(one, &widget("v1", name, json!({"size": size}))).await;
+    }
+    let path = format!("{one}?fieldSelector=spec.size%3D7");
+    let answer = started.send(Method::DELETE, &path, "application/json", &json!({})).await;
+    assert_eq!(answer.code, 200, "{}", answer.text());
+    let list = object(&answer);
+    let names = list["items"].as_array().expect("items").iter();
+    assert_eq!(names.map(|item| &item["metadata"]["name"]).collect::<Vec<_>>(), ["c"]);
+    for (name, code) in [("a", 200), ("c", 404), ("d", 200)] {
+        assert_eq!(started.get(&format!("{two}/{name}")).await.code, code, "{name}");
+    }
+
     // Hostile ones.
     let failed = "conversion webhook for example.com/v1, Kind=Widget ";
     for (path, why) in [

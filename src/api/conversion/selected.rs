@@ -16,18 +16,19 @@ const PARAMETER: &str = "fieldSelector";
 pub(super) struct Selected(Vec<Requirement>);
 
 impl Selected {
-    /// What `info` requires; `asked`, its copy, requires it no longer, but still what every object has: name and namespace.
+    /// What `info` requires; `asked`, its copy, requires it no longer where it reads, but still what every object has: name and
+    /// namespace. (A deletion looks at its objects by itself.)
     ///
     /// # Errors
     /// 400 for a malformed selector, or one of unknown fields.
     pub(super) fn of(info: &RequestInfo, asked: &mut RequestInfo) -> Result<Self, Status> {
-        let reads = matches!(info.verb, Verb::List | Verb::Watch);
+        let reads = matches!(info.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
         let Some(selector) = info.query.get(PARAMETER).filter(|text| reads && !text.is_empty()) else {
             return Ok(Self(Vec::new()));
         };
         let terms = field_selector(&selector, &info.resource).map_err(Status::bad_request)?;
         let (own, kept): (Vec<_>, Vec<_>) = terms.into_iter().partition(is_of_definition);
-        if !own.is_empty() {
+        if !own.is_empty() && asked.verb != Verb::DeleteCollection {
             let kept: Vec<String> = kept.iter().filter_map(term).collect();
             let others = info.query.pairs().filter(|(name, _)| name != PARAMETER);
             let query = Serializer::new(String::new())

@@ -9,6 +9,7 @@ use super::delete_options::DeleteOptions;
 use super::target::{Asker, Target};
 use crate::api::Api;
 use crate::api::body::Response;
+use crate::api::conversion;
 use crate::api::fairness::{Entrant, InTurn};
 use crate::api::read;
 use crate::api::request::{RequestInfo, Verb};
@@ -25,7 +26,11 @@ pub(super) async fn delete_all(
 ) -> Result<Response, Status> {
     let mut listed = info.clone();
     listed.verb = Verb::List;
-    let (response, keys) = read::list_with_keys(&api.reader, &listed).await?;
+    let chosen = conversion::choose(info, &mut listed)?;
+    let (response, mut keys) = read::list_with_keys(&api.reader, &listed).await?;
+    if let Some(chosen) = chosen {
+        keys = chosen.of(api, &info.resource, keys).await?;
+    }
     let options = Arc::new(options.clone());
     let mut running = JoinSet::new();
     for key in keys {
