@@ -16,6 +16,7 @@ mod scalars;
 mod schemas;
 mod selectors;
 mod served;
+mod tokens;
 mod written;
 
 /// The readers and sealers that `format`'s own property tests use, too.
@@ -33,6 +34,7 @@ pub use scalars::scalars;
 pub use schemas::structural;
 pub use selectors::{continue_token, field_selector, label_selector};
 pub use served::{connection, request};
+pub use tokens::tokens;
 
 /// A target: its name, which is also that of its folder of seeds, and what it runs.
 pub type Target = (&'static str, fn(&[u8]));
@@ -56,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     ("scalars", scalars),
     ("structural", structural),
     ("cel", cel),
+    ("tokens", tokens),
     ("row", row),
     ("stored_object", stored_object),
     ("sidecar", sidecar),

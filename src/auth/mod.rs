@@ -1,5 +1,6 @@
 //! Who is calling (certificates, tokens, proxies, and the keys that prove them), and what may be done.
 
+pub mod attack;
 mod authenticator;
 mod authority;
 pub mod authorization;

@@ -293,3 +293,22 @@ pub(super) fn quoted(texts: &[String]) -> String {
     let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
     format!("[{}]", texts.join(" "))
 }
+
+/// The keys of a JWKS, for what attacks their reader.
+pub(super) fn keys_of(document: &[u8]) -> Result<provider::Keys, String> {
+    provider::keys(document)
+}
+
+/// Makes users of claims by every issuer of a configuration, twice: the same both times.
+pub(super) fn attack(configuration: &[u8], claims: &[u8]) {
+    let Ok(read) = Configuration::read(configuration) else {
+        return;
+    };
+    let Ok(plans) = checks::plans(&read, &[]) else { return };
+    let claims: Value = serde_json::from_slice(claims).unwrap_or_default();
+    for plan in &plans {
+        let made = plan.user(&claims);
+        assert_eq!(made, plan.user(&claims));
+        assert!(made.is_err() || made.is_ok_and(|user| !user.name.is_empty()));
+    }
+}
