@@ -209,6 +209,7 @@ impl Server {
                 anonymous: authentication.anonymous,
                 issuers: believed.issuers,
                 asking: authentication.asking,
+                webhook: believed.webhook,
             },
         );
         let (stopper, stopping) = Stopper::new();

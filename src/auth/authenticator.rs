@@ -1,7 +1,7 @@
 //! The chain of authenticators: who is it that asks, by what was shown.
 //!
 //! In kube-apiserver's order: an authenticating proxy, a client certificate, a bearer token (static, of a service account,
-//! of a machine that joins, of an issuer elsewhere), nobody in particular. A credential that is believed decides. One that is not believed is a refusal
+//! of a machine that joins, of an issuer elsewhere, known to a webhook), nobody in particular. A credential that is believed decides. One that is not believed is a refusal
 //! unless another one is believed: whoever shows something wrong is told so, and is not let in as nobody.
 
 use std::borrow::Cow;
@@ -18,6 +18,7 @@ use super::legacy_uses::LegacyUses;
 use super::oidc::{Asking, Issuers, quoted};
 use super::service_accounts::ServiceAccounts;
 use super::verified::Digest;
+use super::webhook::Webhook;
 use super::{Tokens, User, bootstrap_tokens};
 use crate::store::Store;
 
@@ -41,6 +42,8 @@ pub struct AuthenticatorConfig {
     pub issuers: Issuers,
     /// How long providers of keys are waited for.
     pub asking: Asking,
+    /// A webhook that knows tokens.
+    pub webhook: Option<Webhook>,
 }
 
 impl Default for AuthenticatorConfig {
@@ -53,6 +56,7 @@ impl Default for AuthenticatorConfig {
             anonymous: None,
             issuers: Issuers::default(),
             asking: Asking::default(),
+            webhook: None,
         }
     }
 }
@@ -68,6 +72,7 @@ pub struct Authenticator {
     lets_anonymous: Option<bool>,
     issuers: ArcSwap<Issuers>,
     asking: Asking,
+    webhook: Option<Webhook>,
     anonymous: Arc<User>,
 }
 
@@ -96,6 +101,7 @@ impl Authenticator {
             lets_anonymous: config.anonymous,
             issuers: ArcSwap::from_pointee(config.issuers),
             asking: config.asking,
+            webhook: config.webhook,
             anonymous: Arc::new(User::anonymous()),
         }
     }
@@ -199,6 +205,15 @@ impl Authenticator {
                         return Ok(Identified { user, audiences });
                     }
                 }
+                Err(why) => refused.push(why),
+            }
+        }
+        if let Some(webhook) = &self.webhook {
+            let own = self.issuer().map_or(&[][..], |issuer| issuer.audiences());
+            let asked = if audiences.is_empty() { own } else { audiences };
+            match Box::pin(webhook.user(token, asked, own)).await {
+                Ok(Some((user, audiences))) => return Ok(Identified { user, audiences }),
+                Ok(None) => {}
                 Err(why) => refused.push(why),
             }
         }

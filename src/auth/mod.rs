@@ -21,6 +21,7 @@ mod signing;
 mod tokens;
 mod user;
 mod verified;
+mod webhook;
 
 pub use authenticator::{Authenticator, AuthenticatorConfig, Identified, Unauthenticated};
 pub use authority::{Authority, Usages, Wanted, names_of, signing_request, subject_of_user};
@@ -39,3 +40,4 @@ pub use rotation::{Described, certificate_files, describe, discard};
 pub use serving::{CertificateFiles, ClientIdentity, NamedCertificate, Serving};
 pub use tokens::{TokenFileError, Tokens};
 pub use user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+pub use webhook::WebhookOptions;

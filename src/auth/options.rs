@@ -10,6 +10,7 @@ use super::issuer::IssuerOptions;
 use super::oidc::{Asking, Issuers, OidcFlags};
 use super::pki::{self, PkiError};
 use super::tokens::TokenFileError;
+use super::webhook::{Webhook, WebhookOptions};
 use super::{FrontProxy, Tokens};
 
 /// Lifes of tokens that `--service-account-max-token-expiration` may ask for, seconds.
@@ -37,6 +38,8 @@ pub struct AuthenticationOptions {
     pub config_file: Option<PathBuf>,
     /// How long providers of keys are waited for.
     pub asking: Asking,
+    /// A webhook that knows tokens.
+    pub webhook: Option<WebhookOptions>,
 }
 
 impl Default for AuthenticationOptions {
@@ -51,6 +54,7 @@ impl Default for AuthenticationOptions {
             oidc: None,
             config_file: None,
             asking: Asking::default(),
+            webhook: None,
         }
     }
 }
@@ -90,7 +94,9 @@ pub struct Opened {
     pub front_proxy: Option<FrontProxy>,
     /// Others whose tokens are believed.
     pub issuers: Issuers,
-    /// The file that says so, and what it holds.
+    /// A webhook that knows tokens.
+    pub webhook: Option<Webhook>,
+    /// The file that says whose tokens are believed, and what it holds.
     pub config: Option<(PathBuf, Vec<u8>)>,
 }
 
@@ -104,6 +110,14 @@ impl AuthenticationOptions {
         self.accounts.check(&mut wrong);
         if let Some(proxy) = &self.request_header {
             proxy.check(&mut wrong);
+        }
+        if let Some(webhook) = &self.webhook
+            && !matches!(webhook.version.as_str(), "v1" | "v1beta1")
+        {
+            let version = &webhook.version;
+            wrong.push(format!(
+                "authentication-token-webhook-version: {version:?} is neither v1 nor v1beta1"
+            ));
         }
         if let Some(oidc) = &self.oidc {
             if self.config_file.is_some() {
@@ -139,12 +153,20 @@ impl AuthenticationOptions {
             None => None,
         };
         let (issuers, config) = self.issuers()?;
+        let webhook = match &self.webhook {
+            Some(webhook) => {
+                let opened = Webhook::new(webhook);
+                Some(opened.map_err(|why| pki::failed("cannot use", &webhook.config_file, &why))?)
+            }
+            None => None,
+        };
         Ok(Opened {
             tokens,
             client_authorities,
             client_ca_pem,
             front_proxy,
             issuers,
+            webhook,
             config,
         })
     }

@@ -1,10 +1,11 @@
 //! Flags that say who is believed, by kube-apiserver's names.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ArgAction;
 
-use crate::auth::{AuthenticationOptions, IssuerOptions, OidcFlags, RequestHeaderOptions};
+use crate::auth::{AuthenticationOptions, IssuerOptions, OidcFlags, RequestHeaderOptions, WebhookOptions};
 use crate::scalars::go_duration;
 
 /// Flags of `flatkube server` about authentication.
@@ -137,6 +138,18 @@ pub(super) struct Authentication {
     /// Algorithms that its tokens may be signed by, RS256 without the flag: RS, PS, ES with 256, 384, RS and PS with 512
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     oidc_signing_algs: Vec<String>,
+
+    /// The kubeconfig of a webhook that is asked whom tokens stand for that nobody here knows
+    #[arg(long, value_name = "KUBECONFIG")]
+    authentication_token_webhook_config_file: Option<PathBuf>,
+
+    /// The version of TokenReview that the webhook speaks: v1 or v1beta1
+    #[arg(long, value_name = "VERSION", default_value = "v1beta1")]
+    authentication_token_webhook_version: String,
+
+    /// How long answers of the webhook are remembered
+    #[arg(long, value_name = "DURATION", value_parser = seconds, default_value = "2m")]
+    authentication_token_webhook_cache_ttl: i64,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -179,6 +192,14 @@ impl Authentication {
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             oidc: self.oidc(),
             config_file: self.authentication_config.clone(),
+            webhook: self
+                .authentication_token_webhook_config_file
+                .clone()
+                .map(|config_file| WebhookOptions {
+                    config_file,
+                    version: self.authentication_token_webhook_version.clone(),
+                    cache_ttl: Duration::from_secs(self.authentication_token_webhook_cache_ttl.unsigned_abs()),
+                }),
             ..AuthenticationOptions::default()
         }
     }

@@ -16,6 +16,7 @@ mod limits;
 mod oidc;
 mod plugins;
 mod policies;
+mod token_webhook;
 mod writes;
 
 use std::path::Path;

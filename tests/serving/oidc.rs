@@ -31,6 +31,25 @@ enum Mood {
     Endless,
 }
 
+/// TLS for a server of a test on `localhost`, and the certificate that vouches for it, PEM.
+pub(crate) fn acceptor() -> (TlsAcceptor, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "provider");
+    let certificate = params.self_signed(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    (TlsAcceptor::from(Arc::new(config)), certificate.pem())
+}
+
 /// A provider of keys, for as long as the test's runtime lives.
 struct Provider {
     url: String,
@@ -42,27 +61,13 @@ struct Provider {
 
 impl Provider {
     async fn start(mood: Mood, keys: Value) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, "provider");
-        let certificate = params.self_signed(&key).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-            )
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (acceptor, ca) = acceptor();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         let (asked, keys) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(keys)));
         let started = Self {
             url: url.clone(),
-            ca: certificate.pem(),
+            ca,
             asked: asked.clone(),
             keys: keys.clone(),
         };
@@ -198,7 +203,7 @@ fn message(algorithm: &str, id: &str, claims: &Value) -> String {
 }
 
 /// What the server makes of a token: the user, or the error of a TokenReview.
-async fn review(started: &Started, token: &str) -> Result<Value, String> {
+pub(crate) async fn review(started: &Started, token: &str) -> Result<Value, String> {
     let asked = json!({"spec": {"token": token}});
     let answer = started
         .admin()
@@ -354,14 +359,18 @@ async fn made_up_names_of_keys_do_not_make_the_provider_work() {
 
 #[tokio::test]
 async fn a_provider_that_is_silent_or_says_too_much_costs_its_own_users_alone() {
-    for (mood, why) in [
-        (Mood::Silent, "fetching keys context deadline exceeded"),
-        (Mood::Endless, "the answer is larger than 524288 bytes"),
+    for (mood, within, why) in [
+        (
+            Mood::Silent,
+            Duration::from_millis(200),
+            "fetching keys context deadline exceeded",
+        ),
+        (Mood::Endless, LONG, "the answer is larger than 524288 bytes"),
     ] {
         let signer = Signer::rsa();
         let provider = Provider::start(mood, Value::Null).await;
         let started = Started::believing(|dir, options| {
-            options.asking.within = Duration::from_millis(200);
+            options.asking.within = within;
             options.oidc = Some(provider.flags(dir));
         })
         .await;
