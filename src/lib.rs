@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod audit;
 pub mod auth;
 pub mod cel;
 pub mod cli;
@@ -14,6 +15,7 @@ mod events;
 pub mod hollow;
 pub mod patch;
 mod re2;
+pub mod remote;
 pub mod resources;
 pub mod scalars;
 pub mod scheduler;

@@ -64,6 +64,7 @@ fn ask(reader: &Reader, verb: Verb) -> Body {
         answer: Answer::default(),
         user: Arc::new(User::default()),
         peer: ([127, 0, 0, 1], 1).into(),
+        audit: None,
         headers: http::HeaderMap::new(),
     };
     let response = match verb {

@@ -88,6 +88,7 @@ fn live_bytes(reader: &Reader, shape: Shape, query: &str) -> (u64, usize) {
         },
         user: Arc::new(User::default()),
         peer: ([127, 0, 0, 1], 1).into(),
+        audit: None,
         headers: http::HeaderMap::new(),
     };
     let mut len = 0;

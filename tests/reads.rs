@@ -104,6 +104,7 @@ impl World {
             answer: Answer::default(),
             user: Arc::new(User::default()),
             peer: ([127, 0, 0, 1], 1).into(),
+            audit: None,
             headers: http::HeaderMap::new(),
         }
     }

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 /// The layers of the program from the bottom up. A folder may use what stands before it, never what stands after it;
 /// folders of one row may not use each other.
-const LAYERS: [&[&str]; 12] = [
+const LAYERS: [&[&str]; 13] = [
     &["re2"],
-    &["store", "tree", "scalars"],
+    &["store", "tree", "scalars", "remote"],
     &["cel"],
     &["schema"],
     &["resources", "patch"],
     &["admission", "auth", "encryption"],
+    &["audit"],
     &["api"],
     &["events"],
     &["scheduler", "hollow"],

@@ -140,6 +140,7 @@ fn config(folder: &Path) -> ServerConfig {
         kubelets: KubeletAccess::default(),
         tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
+        ..ServerConfig::default()
     }
 }
 

@@ -202,6 +202,7 @@ fn readers_see_whole_states_while_shelves_and_history_turn_over() {
             kubelets: KubeletAccess::default(),
             tls: flatkube::api::server::TlsOptions::default(),
             limits: Limits::default(),
+            ..ServerConfig::default()
         })
         .await
         .expect("it starts");

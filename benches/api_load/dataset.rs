@@ -123,6 +123,7 @@ impl Served {
                 drain: Duration::from_millis(50),
                 ..Limits::default()
             },
+            ..ServerConfig::default()
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()

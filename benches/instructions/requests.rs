@@ -153,6 +153,7 @@ impl Served {
             kubelets: KubeletAccess::default(),
             tls: flatkube::api::server::TlsOptions::default(),
             limits: Limits::default(),
+            ..ServerConfig::default()
         };
         let runtime = opened::runtime();
         let server = runtime.block_on(Server::start(config)).expect("a server");

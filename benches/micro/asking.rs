@@ -78,6 +78,7 @@ pub(crate) fn request(verb: Verb, resource: &'static Resource, query: &str, shap
         },
         user: Arc::new(User::default()),
         peer: ([127, 0, 0, 1], 1).into(),
+        audit: None,
         headers: HeaderMap::new(),
     }
 }

@@ -29,12 +29,39 @@ struct Validation {
 pub struct Remarks {
     /// For the client.
     pub warnings: Vec<String>,
-    /// For the audit log.
+    /// For the audit log: what policies note, by policy and key.
     pub annotations: Vec<(String, String)>,
+    /// For the audit log: refusals that are only noted, as JSON.
+    pub failures: Vec<String>,
+}
+
+impl Remarks {
+    /// What the audit log is told: what several bindings note under one key is one text.
+    pub fn for_audit(self) -> Vec<(String, String)> {
+        let mut told: Vec<(String, String)> = Vec::new();
+        for (key, value) in self.annotations {
+            match told.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, known)) if known.split(", ").any(|it| it == value) => {}
+                Some((_, known)) => {
+                    known.push_str(", ");
+                    known.push_str(&value);
+                }
+                None => told.push((key, value)),
+            }
+        }
+        // Upstream tells the first.
+        if let Some(failure) = self.failures.into_iter().next() {
+            let key = "validation.policy.admission.k8s.io/validation_failure";
+            told.push((key.into(), format!("[{failure}]")));
+        }
+        told
+    }
 }
 
 /// What a policy says against a write.
 struct Objection {
+    /// Which of the policy's validations; 0 for others.
+    index: usize,
     reason: (&'static str, u16),
     message: String,
     /// A mistake in what is noted for the audit log: it is always a refusal.
@@ -87,6 +114,20 @@ impl Validation {
 }
 
 impl Invocation<'_> {
+    /// A refusal that is only noted.
+    fn failure(&self, objection: &Objection) -> String {
+        let (policy, index, _) = self.key();
+        let text = |text: &str| Value::from(text).to_json();
+        format!(
+            "{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{},\"validationActions\":{}}}",
+            text(&objection.message),
+            text(&policy),
+            text(self.binding_name(index)),
+            objection.index,
+            self.binding()["validationActions"].to_json()
+        )
+    }
+
     /// Lets a validating policy judge the request, which is in the version that it sees; what it has to say beside is added.
     ///
     /// # Errors
@@ -102,6 +143,7 @@ impl Invocation<'_> {
             objections(policy, inputs, budget, &mut noted)
         });
         let mistake = |message| Objection {
+            index: 0,
             reason: INVALID,
             message,
             is_fatal: false,
@@ -131,8 +173,7 @@ impl Invocation<'_> {
                     .push(format!("Validation failed for {by}: {}", objection.message));
             }
             if is("Audit") {
-                let key = "validation.policy.admission.k8s.io/validation_failure".to_owned();
-                remarks.annotations.push((key, format!("{by}: {}", objection.message)));
+                remarks.failures.push(self.failure(&objection));
             }
         }
         Ok(())
@@ -150,16 +191,18 @@ fn objections<'r>(
         return all;
     };
     let ignores = policy.ignores_mistakes();
-    for validation in &rules.validations {
+    for (index, validation) in rules.validations.iter().enumerate() {
         match validation.expression.holds(inputs, budget) {
             Ok(true) => {}
             Ok(false) => all.push(Objection {
+                index,
                 reason: validation.reason,
                 message: validation.told(inputs, budget),
                 is_fatal: false,
             }),
             Err(_) if ignores => {}
             Err(message) => all.push(Objection {
+                index,
                 reason: INVALID,
                 message,
                 is_fatal: false,
@@ -174,6 +217,7 @@ fn objections<'r>(
             Ok(_) => {}
             Err(_) if ignores => {}
             Err(message) => all.push(Objection {
+                index: 0,
                 reason: INVALID,
                 message,
                 is_fatal: true,

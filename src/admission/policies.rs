@@ -319,6 +319,11 @@ impl Invocation<'_> {
         self.policy.spec["reinvocationPolicy"] == "IfNeeded"
     }
 
+    /// The name of one of the policy's bindings.
+    pub(super) fn binding_name(&self, binding: usize) -> &str {
+        &self.policy.bindings[binding].0
+    }
+
     pub(super) fn binding(&self) -> &Value {
         &self.policy.bindings[self.binding].1
     }

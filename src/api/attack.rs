@@ -50,6 +50,7 @@ impl Served {
             None,
             Arc::default(),
             Plugins::without_accounts(),
+            None,
         )?);
         Ok(Self { api, limits, stopper })
     }

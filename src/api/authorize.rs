@@ -9,12 +9,13 @@ use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
 use super::Api;
+use super::audited;
 use super::path::{Route, Target};
 use super::query::Query;
 use super::request::RequestInfo;
 use super::status::{Details, Status};
 use crate::auth::User;
-use crate::auth::authorization::{Asked, Attributes, What, is_master};
+use crate::auth::authorization::{Asked, Attributes, Decision, What, is_master};
 use crate::resources::Resource;
 
 /// Lets a request pass that may be made.
@@ -22,10 +23,26 @@ use crate::resources::Resource;
 /// # Errors
 /// 403 in upstream's words.
 pub(super) fn check(api: &Api, user: &User, head: &Parts, route: &Route) -> Result<(), Status> {
+    let recording = audited::of(api, head);
     // Whoever may do everything costs nothing; whether it is alive a server tells everybody.
     if is_master(user) || matches!(route, Route::Health(_, None)) {
+        if let Some(recording) = recording {
+            recording.decided(true, "");
+        }
         return Ok(());
     }
+    asked(head, route, |verb, what| {
+        let attributes = Attributes { user, verb, what };
+        let decision = api.authorizer.decide(&api.reader.store.view(), &attributes);
+        if let Some(recording) = recording {
+            recording.decided(decision.is_allowed(), decision.reason());
+        }
+        judged(&attributes, &decision)
+    })
+}
+
+/// What a request asks for: the verb, and what it is about.
+pub(super) fn asked<R>(head: &Parts, route: &Route, then: impl FnOnce(&'static str, What<'_>) -> R) -> R {
     let raw = head.uri.path();
     let path = match raw.contains('%').then(|| percent_decode_str(raw).decode_utf8()) {
         None | Some(Err(_)) => Cow::Borrowed(raw),
@@ -54,7 +71,7 @@ pub(super) fn check(api: &Api, user: &User, head: &Parts, route: &Route) -> Resu
             (verb, What::Resource(asked))
         }
     };
-    demand(api, &Attributes { user, verb, what })
+    then(verb, what)
 }
 
 /// Lets a change of what is not there yet pass as the creation that it is, by who may create it: the verb of the request was asked
@@ -80,7 +97,10 @@ pub(super) fn may_create(api: &Api, info: &RequestInfo) -> Result<(), Status> {
 /// # Errors
 /// 403 in upstream's words.
 pub(super) fn demand(api: &Api, attributes: &Attributes<'_>) -> Result<(), Status> {
-    let decision = api.authorizer.decide(&api.reader.store.view(), attributes);
+    judged(attributes, &api.authorizer.decide(&api.reader.store.view(), attributes))
+}
+
+fn judged(attributes: &Attributes<'_>, decision: &Decision) -> Result<(), Status> {
     if decision.is_allowed() {
         Ok(())
     } else {

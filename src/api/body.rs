@@ -65,6 +65,22 @@ impl Body {
         Self(Form::Stream(UnsyncBoxBody::new(body)))
     }
 
+    /// The bytes of a body that is held whole and is no larger than `max` bytes; copied where it is in parts.
+    pub fn held(&self, max: usize) -> Option<Bytes> {
+        match &self.0 {
+            Form::Empty => Some(Bytes::new()),
+            Form::One(bytes) => (bytes.len() <= max).then(|| bytes.clone()),
+            Form::Parts { parts, left } => (*left <= max as u64).then(|| {
+                let mut whole = Vec::with_capacity(*left as usize);
+                for part in parts {
+                    whole.extend_from_slice(part);
+                }
+                whole.into()
+            }),
+            Form::Stream(_) => None,
+        }
+    }
+
     /// Whether frames are made while the client reads.
     pub fn is_made_while_sent(&self) -> bool {
         matches!(self.0, Form::Stream(_))

@@ -178,7 +178,7 @@ impl Metrics {
         ] {
             recorder.describe_histogram(name.into(), None, text.into());
         }
-        for (name, text) in COUNTERS {
+        for (name, text) in COUNTERS.iter().chain(&crate::audit::FIGURES) {
             recorder.describe_counter((*name).into(), None, (*text).into());
         }
         for (name, text) in GAUGES {

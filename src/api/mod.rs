@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 mod aggregation;
 #[doc(hidden)]
 pub mod attack;
+mod audited;
 mod authenticate;
 mod authorize;
 pub(crate) mod backup;
@@ -44,11 +45,13 @@ mod write;
 mod yaml;
 mod yaml_text;
 
+pub use audited::Recording;
 pub(crate) use proxy::Simulated;
 pub use stopping::{Stopper, Stopping};
 pub use write::{Client, Delete, Stillness};
 
 use crate::admission::{Family, Policies};
+use crate::audit::Audit;
 use crate::auth::Authenticator;
 use crate::resources::custom::Registry;
 use connection::Limits;
@@ -80,6 +83,8 @@ pub struct Api {
     policies: crate::admission::Policies,
     /// Policies that change what is written.
     mutations: crate::admission::Policies,
+    /// Records requests; `None`: none.
+    audit: Option<Arc<Audit>>,
     metrics: metrics::Metrics,
     fairness: Arc<fairness::Fairness>,
     /// What other API servers serve.
@@ -102,6 +107,7 @@ impl Api {
         backends: Option<proxy::Backends>,
         custom: Arc<Registry>,
         plugins: crate::admission::plugins::Plugins,
+        audit: Option<Arc<Audit>>,
     ) -> Result<Self, String> {
         let metrics = metrics::Metrics::new();
         Ok(Self {
@@ -121,6 +127,7 @@ impl Api {
             limits,
             authenticator,
             authorizer: crate::auth::authorization::Authorizer::default(),
+            audit,
             metrics,
             aggregation: aggregation::Aggregation::default(),
             backends,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
 
+use super::Recording;
 use super::negotiate::Answer;
 pub use super::query::Query;
 use crate::auth::User;
@@ -68,6 +69,8 @@ pub struct RequestInfo {
     pub user: Arc<User>,
     /// Whom the connection is with.
     pub peer: SocketAddr,
+    /// What records the request; `None`: nothing does.
+    pub audit: Option<Arc<Recording>>,
     /// All headers.
     pub headers: HeaderMap<HeaderValue>,
 }

@@ -17,8 +17,8 @@ use super::request::{Query, RequestInfo, Verb};
 use super::status::Status;
 use super::stream::Guarded;
 use super::{
-    Api, aggregation, authenticate, authorize, backup, compact, conversion, discovery, health, impersonate, openapi,
-    openid, protobuf, proxy, read, version, write, yaml,
+    Api, aggregation, audited, authenticate, authorize, backup, compact, conversion, discovery, health, impersonate,
+    openapi, openid, protobuf, proxy, read, version, write, yaml,
 };
 use crate::auth::User;
 use crate::resources::Resource;
@@ -42,19 +42,41 @@ pub(super) async fn answer(
 async fn route(api: &Arc<Api>, peer: &Arc<Peer>, request: http::Request<Incoming>) -> Result<Response, Status> {
     let (mut head, body) = request.into_parts();
     let user = match authenticate::caller(api, peer, head.uri.path(), &mut head.headers).await {
-        Ok(user) => match impersonate::caller(api, user.clone(), &mut head.headers) {
-            Ok(user) => user,
-            Err(status) => return Gated::new(&api.fairness, Entrant::other(&user), ready(Err(status))).await,
-        },
+        Ok(user) => user,
         // Saying no takes time, too.
         Err(status) => {
-            return Gated::new(
-                &api.fairness,
-                Entrant::other(api.authenticator.anonymous()),
-                ready(Err(status)),
-            )
-            .await;
+            let entrant = Entrant::other(api.authenticator.anonymous());
+            let refused = Gated::new(&api.fairness, entrant, ready(Err(status))).await;
+            return match (&api.audit, refused) {
+                (Some(audit), Err(status)) => Ok(Box::pin(audited::refused(api, audit, peer, &head, status)).await),
+                (_, refused) => refused,
+            };
         }
+    };
+    match &api.audit {
+        Some(audit) => Box::pin(audited::answer(api, audit, peer, user, head, body)).await,
+        None => admitted(api, peer, user, head, body).await,
+    }
+}
+
+/// Answers a request of which is known who asks.
+pub(super) async fn admitted(
+    api: &Arc<Api>,
+    peer: &Arc<Peer>,
+    user: Arc<User>,
+    mut head: http::request::Parts,
+    body: Incoming,
+) -> Result<Response, Status> {
+    let user = match impersonate::caller(api, user.clone(), &mut head.headers) {
+        Ok(counted) => {
+            if let Some(recording) = audited::of(api, &head)
+                && !Arc::ptr_eq(&counted, &user)
+            {
+                recording.impersonated(&counted);
+            }
+            counted
+        }
+        Err(status) => return Gated::new(&api.fairness, Entrant::other(&user), ready(Err(status))).await,
     };
     let route = path::route(&api.custom, head.uri.path());
     if let Err(status) = authorize::check(api, &user, &head, &route) {
@@ -200,6 +222,7 @@ async fn resource(
         answer,
         user,
         peer: peer.address,
+        audit: audited::of(api, &head).cloned(),
         headers: head.headers,
     };
     let _in_flight = api.metrics.begin(verb);
@@ -209,6 +232,9 @@ async fn resource(
         response.headers_mut().append(header::WARNING, warning);
     }
     api.metrics.request(&info, response.status(), begun);
+    if let Some(recording) = &info.audit {
+        response = recording.noted(response);
+    }
     match answer.format {
         Format::Json => Ok(response),
         Format::Yaml => Box::pin(yaml::answer(response)).await,

@@ -18,6 +18,7 @@ use super::read::{Notice, Reader};
 use super::renewal::Renewal;
 use super::{Api, Client, Stopper, aggregation, bootstrap, legacy_tokens, tls, write};
 use crate::admission::plugins::Plugins;
+use crate::audit::{Audit, AuditError, AuditOptions};
 use crate::auth::{
     AuthenticationOptions, Authenticator, AuthenticatorConfig, Authority, ClientCertificates, ClientIdentity,
     FlagErrors, Follower, Issuer, OpenFilesError, Pki, PkiError, Serving, User,
@@ -57,6 +58,28 @@ pub struct ServerConfig {
     pub kubelets: KubeletAccess,
     /// Which certificates are shown, and how TLS is spoken.
     pub tls: TlsOptions,
+    /// What is recorded, and where.
+    pub audit: AuditOptions,
+}
+
+impl Default for ServerConfig {
+    /// A server on a free port, with everything below `flatkube-data`.
+    fn default() -> Self {
+        Self {
+            data_dir: PathBuf::from("flatkube-data"),
+            bind: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http_bind: None,
+            authentication: AuthenticationOptions::default(),
+            store: Options::default(),
+            controllers: true,
+            plugins: Plugins::default(),
+            compress: Compress::default(),
+            limits: Limits::default(),
+            kubelets: KubeletAccess::default(),
+            tls: TlsOptions::default(),
+            audit: AuditOptions::default(),
+        }
+    }
 }
 
 /// Why the server cannot start.
@@ -76,6 +99,9 @@ pub enum StartError {
     /// Flags that cannot be meant.
     #[error(transparent)]
     Flags(#[from] FlagErrors),
+    /// Nothing can be recorded.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -127,12 +153,14 @@ impl Server {
             limits,
             kubelets,
             tls,
+            audit,
         } = config;
         if let Some(address) = http_bind.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
         }
         authentication.check()?;
         let believed = authentication.open()?;
+        let audit = Audit::open(&audit)?.map(Arc::new);
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -220,8 +248,16 @@ impl Server {
             compress,
             notice: Notice::default(),
         };
-        let api = Api::new(reader, authenticator, limits.clone(), Some(backends), custom, plugins)
-            .map_err(StartError::Bootstrap)?;
+        let api = Api::new(
+            reader,
+            authenticator,
+            limits.clone(),
+            Some(backends),
+            custom,
+            plugins,
+            audit,
+        )
+        .map_err(StartError::Bootstrap)?;
         let api = Arc::new(api);
         // What custom resources there are is known before anybody can ask.
         let definitions = write::Definitions::open(&api).map_err(|status| StartError::Bootstrap(status.message))?;
@@ -330,6 +366,9 @@ impl Server {
                 seconds = drain.as_secs(),
                 "requests were cut off that did not finish in time"
             );
+        }
+        if let Some(audit) = self.api.audit.clone() {
+            let _ = tokio::task::spawn_blocking(move || audit.close()).await;
         }
     }
 }

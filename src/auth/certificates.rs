@@ -124,21 +124,6 @@ pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// The authorities that the system knows; none where it has none.
-pub(crate) fn system_roots() -> Vec<CertificateDer<'static>> {
-    const FILES: [&str; 5] = [
-        "/etc/ssl/certs/ca-certificates.crt",
-        "/etc/pki/tls/certs/ca-bundle.crt",
-        "/etc/ssl/ca-bundle.pem",
-        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-        "/etc/ssl/cert.pem",
-    ];
-    let mut found = FILES
-        .iter()
-        .filter_map(|file| certificates(&std::fs::read(file).ok()?).ok());
-    found.next().unwrap_or_default()
-}
-
 fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {

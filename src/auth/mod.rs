@@ -26,7 +26,6 @@ mod webhook;
 pub use authenticator::{Authenticator, AuthenticatorConfig, Identified, Unauthenticated};
 pub use authority::{Authority, Usages, Wanted, names_of, signing_request, subject_of_user};
 pub use bootstrap_tokens::{BOOTSTRAP_TOKEN_TYPE, parts_of_bootstrap_token};
-pub(crate) use certificates::system_roots;
 pub use certificates::{ClientCertificates, Presented};
 pub use front_proxy::{FrontProxy, extra_key};
 pub use issuer::{Bound, Claims, ISSUER, Issuer, IssuerOptions, Named, rotate_issuer_key};

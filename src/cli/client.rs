@@ -15,8 +15,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde::Deserialize;
 
-use super::kubeconfig::Connection;
 use super::{Exit, Failure};
+use crate::remote::Connection;
 
 /// Tries of one request before it is given up.
 const TRIES_MAX: u32 = 6;

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::client::{Client, JSON};
-use super::kubeconfig::{self, Connection, FILE_NAME};
+use super::kubeconfig::{self, FILE_NAME};
 use super::{Exit, Failure};
 use crate::auth::{Authority, Credential, Usages, Wanted, kubeconfig_text, pem, subject_of_user};
+use crate::remote::Connection;
 use crate::resources::AlternativeNames;
 
 /// Arguments of `flatkube kubeconfig create`.

@@ -3,6 +3,7 @@
 //! One file a command. Each command is a `run` that returns a [`Failure`]: what went wrong, what to do about it, and
 //! the [`Exit`] code that scripts can tell apart.
 
+mod auditing;
 mod authentication;
 mod certs;
 mod client;

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use rustix::fs::Access;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::auditing::Auditing;
 use super::authentication::Authentication;
 use super::kubelets::Kubelets;
 use super::plugins::PluginFlags;
@@ -18,6 +19,7 @@ use super::tls::TlsFlags;
 use super::tuning::Tuning;
 use super::{Exit, Failure};
 use crate::api::server::{self, Limits, Server, ServerConfig, StartError};
+use crate::audit::AuditError;
 use crate::controllers::{CLUSTER_CIDR, Controllers, Settings};
 use crate::encryption::{Keyring, Upkeep};
 use crate::hollow::{Hollow, NODES_MAX, Profile};
@@ -141,6 +143,9 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     tls: TlsFlags,
+
+    #[command(flatten)]
+    auditing: Auditing,
 
     #[command(flatten)]
     tuning: Tuning,
@@ -298,6 +303,7 @@ async fn serve(arguments: &Arguments, data_dir: PathBuf, started: Instant) -> Re
         },
         kubelets: arguments.kubelets.access(),
         tls: arguments.tls.options(),
+        audit: arguments.auditing.options(),
     };
     let profile = match &arguments.hollow_profile {
         None => Profile::default(),
@@ -425,8 +431,12 @@ pub(super) fn explain(error: StartError) -> Failure {
                 _ => failure.advise("name an address of this machine with --bind"),
             }
         }
-        StartError::NotLoopback(_) | StartError::Flags(_) => Failure::new(Exit::Usage, error.to_string()),
-        StartError::File { .. } | StartError::Bootstrap(_) => Failure::new(Exit::Failure, error.to_string()),
+        StartError::NotLoopback(_) | StartError::Flags(_) | StartError::Audit(AuditError::Policy(_)) => {
+            Failure::new(Exit::Usage, error.to_string())
+        }
+        StartError::File { .. } | StartError::Bootstrap(_) | StartError::Audit(_) => {
+            Failure::new(Exit::Failure, error.to_string())
+        }
         StartError::Store(ref open) => {
             let exit = match open {
                 OpenError::InUse { .. } => Exit::InUse,

@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::client::{Client, JSON, RequestError};
-use super::kubeconfig::{self, Connection};
+use super::kubeconfig;
 use super::{Exit, Failure};
 use crate::auth::{BOOTSTRAP_TOKEN_TYPE, Credential, kubeconfig_text};
+use crate::remote::Connection;
 use crate::resources::time_text;
 
 /// Arguments of `flatkube token`.

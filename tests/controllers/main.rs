@@ -155,5 +155,6 @@ fn config(dir: &Path) -> ServerConfig {
         kubelets: KubeletAccess::default(),
         tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
+        ..ServerConfig::default()
     }
 }

@@ -51,6 +51,7 @@ fn config(dir: &Path) -> ServerConfig {
         kubelets: KubeletAccess::default(),
         tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
+        ..ServerConfig::default()
     }
 }
 

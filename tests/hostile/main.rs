@@ -59,6 +59,7 @@ impl Started {
             tls: flatkube::api::server::TlsOptions::default(),
             plugins: Plugins::default(),
             limits: Limits::default(),
+            ..ServerConfig::default()
         });
         Self {
             server: server.await.unwrap(),

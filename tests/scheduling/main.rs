@@ -175,5 +175,6 @@ fn config(dir: &Path) -> ServerConfig {
         tls: flatkube::api::server::TlsOptions::default(),
         limits: Limits::default(),
         plugins: Plugins::without_accounts(),
+        ..ServerConfig::default()
     }
 }

@@ -89,13 +89,14 @@ impl Client {
         self.get_as(&path, "application/json;as=Table;v=v1;g=meta.k8s.io").await
     }
 
-    /// A GET that accepts this media type.
-    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
-        let mut request = Request::builder()
-            .uri(format!("http://{}{path}", self.address))
-            .header("accept", accept);
+    /// A GET with these headers too.
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = Request::builder().uri(format!("http://{}{path}", self.address));
         if let Some(token) = self.token {
             request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let request = request.body(Full::new(Bytes::new())).unwrap();
         let (head, body) = self.inner.request(request).await.unwrap().into_parts();
@@ -105,6 +106,11 @@ impl Client {
             headers: head.headers,
             body: serde_json::from_slice(&bytes).unwrap(),
         }
+    }
+
+    /// A GET that accepts this media type.
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.get_with(path, &[("accept", accept)]).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {

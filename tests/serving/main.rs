@@ -1,6 +1,7 @@
 //! The server as a client meets it on the wire: who is let in, what bounds it, how it ends, and what writes do.
 
 mod applying;
+mod audit;
 mod authenticating;
 mod certificates;
 mod client;
@@ -53,13 +54,22 @@ impl Started {
 
     /// With these limits, and controllers on or off.
     pub(crate) async fn with(limits: Limits, controllers: bool) -> Self {
+        Self::configured(limits, controllers, |_| {}).await
+    }
+
+    /// [`Started::with`], with what `configure` changes.
+    pub(crate) async fn configured(
+        limits: Limits,
+        controllers: bool,
+        configure: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tokens = dir.path().join("tokens.csv");
         let users = format!("{ADMIN},admin,1,\"system:masters\"\n{GREEDY},greedy,2\n{MODEST},modest,3\n");
         std::fs::write(&tokens, users).unwrap();
-        let server = Server::start(config(dir.path(), &tokens, limits, controllers))
-            .await
-            .unwrap();
+        let mut config = config(dir.path(), &tokens, limits, controllers);
+        configure(&mut config);
+        let server = Server::start(config).await.unwrap();
         let started = Self { server, dir };
         let binding = json!({
             "metadata": {"name": "tests"},
@@ -124,5 +134,6 @@ fn config(dir: &Path, tokens: &Path, limits: Limits, controllers: bool) -> Serve
         kubelets: KubeletAccess::default(),
         tls: flatkube::api::server::TlsOptions::default(),
         limits,
+        ..ServerConfig::default()
     }
 }

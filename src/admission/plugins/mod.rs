@@ -161,6 +161,24 @@ impl Plugins {
         Ok(())
     }
 
+    /// What plugins tell the audit log of a write that they are asked about; keys and texts.
+    ///
+    /// # Errors
+    /// When a namespace cannot be read.
+    pub fn for_audit(
+        &self,
+        view: &View,
+        request: &Request<'_>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<Vec<(&'static str, String)>, Damaged> {
+        if self.has(Name::PodSecurity) && matches!(request.operation, Operation::Create | Operation::Update) {
+            pod_security::for_audit(view, request, object, old)
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
     /// What a write takes of quotas that it is not `charged` for yet, once everything else has agreed. Costs a look where there are no
     /// quotas.
     ///

@@ -55,7 +55,7 @@ use super::request::{Query, RequestInfo};
 use super::router;
 use super::status::Status;
 use super::write::quoted;
-use super::{Api, Stopping, write};
+use super::{Api, Stopping, audited, write};
 use crate::auth::{ClientIdentity, Identity, Serving, User};
 use forward::Outside;
 use location::{Location, Reach};
@@ -284,6 +284,7 @@ pub(super) async fn answer(
         answer: negotiate::negotiate(None, None, Transforms::None, || false)?,
         user,
         peer: peer.address,
+        audit: audited::of(api, &head).cloned(),
         headers: http::HeaderMap::new(),
     };
     let _in_flight = api.metrics.begin(verb);

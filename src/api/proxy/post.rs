@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::location::{Location, Reach, Tls};
 use super::{Backends, dial};
-use crate::auth::system_roots;
+use crate::remote;
 
 /// Size of an answer, bytes: more than a patch that replaces the largest object takes.
 const ANSWER_MAX: usize = 8 * 1024 * 1024;
@@ -105,7 +105,7 @@ impl Backends {
         let roots = if let Some(roots) = roots {
             roots
         } else {
-            known = system_roots();
+            known = remote::system_roots();
             &known
         };
         Ok(Tls {

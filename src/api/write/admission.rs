@@ -16,6 +16,7 @@ use super::{classes, commit, custom, escalation, object};
 use crate::admission::plugins::quota::Charge;
 use crate::admission::webhooks::{self, MUTATING, VALIDATING};
 use crate::admission::{Attributes, Caller, Denied, Operation, Refused, Request, connection_kind};
+use crate::api::audited::Recording;
 use crate::api::request::{Query, RequestInfo};
 use crate::api::status::{Cause, Status};
 use crate::api::{Api, conversion};
@@ -42,6 +43,8 @@ pub(super) struct Chain<'a> {
     pub user: &'a User,
     pub dry_run: bool,
     pub options: Options<'a>,
+    /// What records the request, if anything does.
+    pub audit: Option<&'a Recording>,
 }
 
 /// The options of a request, as they came.
@@ -66,6 +69,7 @@ impl<'a> Chain<'a> {
             user: &info.user,
             dry_run,
             options: Options::Query(&info.query),
+            audit: info.audit.as_deref(),
         }
     }
 
@@ -82,6 +86,7 @@ impl<'a> Chain<'a> {
             user: &asker.user,
             dry_run,
             options: Options::Query(&asker.query),
+            audit: asker.audit.as_deref(),
         })
     }
 
@@ -183,6 +188,12 @@ impl<'a> Chain<'a> {
         let view = self.api.reader.store.view();
         let (request, plugins) = (self.request(), &self.api.plugins);
         let named = object.unwrap_or(&Value::Null);
+        if let (Some(recording), Some(object)) = (self.audit, object) {
+            let told = plugins
+                .for_audit(&view, &request, object, old)
+                .map_err(Status::damaged)?;
+            recording.annotated(told);
+        }
         let validated = plugins.validate(&view, &request, object, old, &self.authorizer(), warnings);
         validated.map_err(|refused| self.refused(named, refused))?;
         let hooks = !webhooks::is_idle(&view, VALIDATING);

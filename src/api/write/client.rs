@@ -165,6 +165,7 @@ impl Client {
             answer: Answer::default(),
             user: self.user.clone(),
             peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            audit: None,
             headers: HeaderMap::new(),
         }
     }

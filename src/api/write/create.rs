@@ -43,6 +43,19 @@ pub(super) fn decode(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
+    let decoded = decode_kind(info, syntax, body, validation)?;
+    if let Some(recording) = &info.audit {
+        recording.sent(&decoded.value);
+    }
+    Ok(decoded)
+}
+
+fn decode_kind(
+    info: &RequestInfo,
+    syntax: Syntax,
+    body: &[u8],
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
     if info.resource.custom.is_some() && info.subresource_name() != "scale" {
         return custom::decode(info, syntax, body, validation);
     }

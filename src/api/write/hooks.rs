@@ -18,7 +18,8 @@ enum Outcome {
     Agreed(Verdict),
     /// It could not be asked, and that stops nobody.
     Skipped,
-    Refused(Status),
+    /// With what it notes for the audit log.
+    Refused(Status, Vec<(String, String)>),
 }
 
 impl Chain<'_> {
@@ -41,7 +42,8 @@ impl Chain<'_> {
         let hooks = self.api.mutating.all(&view, MUTATING)?;
         drop(view);
         let mut has_changed = false;
-        for hook in hooks.iter() {
+        for (index, hook) in hooks.iter().enumerate() {
+            let place = (u8::from(rounds.is_second()), index);
             if rounds.skips(&hook.place) {
                 continue;
             }
@@ -53,19 +55,31 @@ impl Chain<'_> {
             let (version, shown) = (asked.version.clone(), asked.object.clone());
             let operation = self.operation.as_str();
             let verdict = match asked.call(hook, operation, true).await {
-                Outcome::Refused(status) => return Err(status),
-                Outcome::Skipped => None,
+                Outcome::Refused(status, annotations) => {
+                    self.note_webhook(hook, annotations);
+                    return Err(status);
+                }
+                Outcome::Skipped => {
+                    self.note_open("mutating", place, hook);
+                    None
+                }
                 Outcome::Agreed(verdict) => Some(verdict),
             };
-            if let Some(verdict) = verdict {
+            if let Some(mut verdict) = verdict {
+                self.note_webhook(hook, std::mem::take(&mut verdict.annotations));
+                let mut is_patched = false;
                 warnings.extend(verdict.warnings);
                 if let Some(patch) = verdict.patch {
                     let patched = self.patched(&hook.name, &version, object, &shown, &patch)?;
                     if let Some(patched) = patched {
                         *object = self.settled(patched).await?;
                         has_changed = true;
+                        is_patched = true;
                         rounds.changed();
                     }
+                    self.note_patch(place, hook, is_patched.then_some(&*patch));
+                } else {
+                    self.note_patch(place, hook, None);
                 }
             }
             if hook.is_asked_again() {
@@ -101,22 +115,74 @@ impl Chain<'_> {
                 continue;
             };
             let (at, hook) = (answers.len(), hook.clone());
-            answers.push(None);
+            answers.push((hook.clone(), None));
             calls.spawn(async move { (at, asked.call(&hook, operation, false).await) });
         }
         while let Some(done) = calls.join_next().await {
             let (at, outcome) = done.map_err(Status::internal)?;
-            answers[at] = Some(outcome);
+            answers[at].1 = Some(outcome);
         }
         let mut refusal = Ok(());
-        for answer in answers.into_iter().flatten() {
+        for (index, (hook, answer)) in answers.into_iter().enumerate() {
+            let Some(answer) = answer else { continue };
             match answer {
-                Outcome::Agreed(verdict) => warnings.extend(verdict.warnings),
-                Outcome::Skipped => {}
-                Outcome::Refused(status) => refusal = refusal.and(Err(status)),
+                Outcome::Agreed(verdict) => {
+                    warnings.extend(verdict.warnings);
+                    self.note_webhook(&hook, verdict.annotations);
+                }
+                Outcome::Skipped => self.note_open("validating", (0, index), &hook),
+                Outcome::Refused(status, annotations) => {
+                    self.note_webhook(&hook, annotations);
+                    refusal = refusal.and(Err(status));
+                }
             }
         }
         refusal
+    }
+
+    /// Tells the audit log what a webhook has to say.
+    fn note_webhook(&self, hook: &Webhook, annotations: Vec<(String, String)>) {
+        if let Some(recording) = self.audit {
+            let keyed = annotations
+                .into_iter()
+                .map(|(key, value)| (format!("{}/{key}", hook.name), value));
+            recording.annotated(keyed);
+        }
+    }
+
+    /// Tells the audit log that a request went on although a webhook could not be asked.
+    fn note_open(&self, kind: &str, (round, index): (u8, usize), hook: &Webhook) {
+        if let Some(recording) = self.audit {
+            let key = format!("failed-open.{kind}.webhook.admission.k8s.io/round_{round}_index_{index}");
+            recording.annotate(key, hook.name.as_str());
+        }
+    }
+
+    /// Tells the audit log whether a mutating webhook changed the object, and where requests are told, how.
+    fn note_patch(&self, (round, index): (u8, usize), hook: &Webhook, patch: Option<&[u8]>) {
+        let Some(recording) = self.audit else {
+            return;
+        };
+        let text = |text: &str| Value::from(text).to_json();
+        let (configuration, name) = (text(&hook.place.0), text(&hook.name));
+        let told = format!(
+            "{{\"configuration\":{configuration},\"webhook\":{name},\"mutated\":{}}}",
+            patch.is_some()
+        );
+        recording.annotate(
+            format!("mutation.webhook.admission.k8s.io/round_{round}_index_{index}"),
+            told,
+        );
+        if let Some(patch) = patch.filter(|_| recording.tells_requests()) {
+            let told = format!(
+                "{{\"configuration\":{configuration},\"webhook\":{name},\"patch\":{},\"patchType\":\"JSONPatch\"}}",
+                String::from_utf8_lossy(patch)
+            );
+            recording.annotate(
+                format!("patch.webhook.admission.k8s.io/round_{round}_index_{index}"),
+                told,
+            );
+        }
     }
 
     /// The question to a webhook; `None` when the request is none of its business.
@@ -185,11 +251,13 @@ impl Asked {
         let verdict = answer.and_then(|answer| webhooks::verdict(&answer, &self.uid, mutating));
         match verdict {
             Ok(Verdict {
-                refusal: Some(said), ..
+                refusal: Some(said),
+                annotations,
+                ..
             }) => {
                 let status = rejection(&hook.name, &said);
                 counted.ended(Some(("no_error", status.code)), false);
-                Outcome::Refused(status)
+                Outcome::Refused(status, annotations)
             }
             Ok(verdict) => {
                 counted.ended(None, false);
@@ -202,7 +270,7 @@ impl Asked {
                     tracing::warn!("{why}; the request goes on");
                     Outcome::Skipped
                 } else {
-                    Outcome::Refused(Status::internal(why))
+                    Outcome::Refused(Status::internal(why), Vec::new())
                 }
             }
         }

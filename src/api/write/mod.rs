@@ -124,6 +124,9 @@ async fn update(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
 async fn patch(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Response, Status> {
     let kind = payload::patch_type(&info.headers)?;
     let (body, _permit) = payload::read(api, info, body).await?;
+    if let Some(recording) = &info.audit {
+        recording.sent_raw(&body);
+    }
     let options = WriteOptions::read(&info.query, "PatchOptions", kind == PatchType::Apply)?;
     match (kind, sub(info)) {
         (PatchType::Apply, _) => apply::apply(api, info, &options, &body).await,
@@ -146,6 +149,9 @@ async fn delete(api: &Arc<Api>, info: &RequestInfo, body: Incoming) -> Result<Re
         payload::object(&info.headers, bytes)?
     };
     let options = DeleteOptions::read(info, &bytes, syntax)?;
+    if let Some(recording) = info.audit.as_ref().filter(|_| !bytes.is_empty()) {
+        recording.sent_raw(options.to_value().to_json().as_bytes());
+    }
     if info.verb == Verb::DeleteCollection {
         collection::delete_all(api, info, &options).await
     } else {

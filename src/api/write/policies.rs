@@ -38,10 +38,21 @@ impl Chain<'_> {
             let before = self.shown(&version, old, false).await?;
             let attributes = facts.attributes(self.request(), &version, &shown, &before);
             let judged = invocation.judge(&attributes, &self.authorizer(), &mut remarks);
-            judged.map_err(|denied| self.denied(denied))?;
+            if let Err(denied) = judged {
+                self.note(remarks);
+                return Err(self.denied(denied));
+            }
         }
         warnings.append(&mut remarks.warnings);
+        self.note(remarks);
         Ok(())
+    }
+
+    /// Tells the audit log what policies have to say.
+    fn note(&self, remarks: Remarks) {
+        if let Some(recording) = self.audit {
+            recording.annotated(remarks.for_audit());
+        }
     }
 
     /// Lets mutating policies change the object, which is in the stored shape. Whether one did comes back.

@@ -35,6 +35,11 @@ impl<K: Ord> Rounds<K> {
         }
     }
 
+    /// Whether it is the second.
+    pub(super) fn is_second(&self) -> bool {
+        self.is_second
+    }
+
     /// Whether this one is not asked in this round.
     pub(super) fn skips(&self, key: &K) -> bool {
         self.is_second && !self.due.contains(key)

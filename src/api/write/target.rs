@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::api::audited::Recording;
 use crate::api::request::{Query, RequestInfo, Verb};
 use crate::api::status::Status;
 use crate::auth::User;
@@ -16,6 +17,8 @@ pub(super) struct Asker {
     pub user: Arc<User>,
     /// The query, for the options in it.
     pub query: Query,
+    /// What records the request, if anything does.
+    pub audit: Option<Arc<Recording>>,
     /// Whether a whole collection is deleted: then no single object was named.
     pub collection: bool,
 }
@@ -25,6 +28,7 @@ impl Asker {
         Self {
             user: info.user.clone(),
             query: info.query.clone(),
+            audit: info.audit.clone(),
             collection: info.verb == Verb::DeleteCollection,
         }
     }
@@ -34,6 +38,7 @@ impl Asker {
         Self {
             user,
             query: Query::new(""),
+            audit: None,
             collection: false,
         }
     }

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::certificates::{certificates, system_roots};
+use super::certificates::certificates;
 use super::issuer::one_or_many;
 use super::jws::Signed;
 use super::user::User;
 use super::verified::{Digest, Verified};
+use crate::remote::system_roots;
 use crate::tree::Value;
 use claims::Plan;
 use configuration::{Anonymous, Configuration, IssuerSection};

@@ -195,6 +195,46 @@ pub(super) fn validate(
     Ok(())
 }
 
+/// What the audit log is told of a Pod, or of what makes Pods: which standard is enforced, and how what is only noted is violated.
+pub(super) fn for_audit(
+    view: &View,
+    request: &Request<'_>,
+    object: &Value,
+    old: Option<&Value>,
+) -> Result<Vec<(&'static str, String)>, Damaged> {
+    let storage = &*request.resource.storage;
+    let is_pod = storage == "pods";
+    let is_looked_at = match request.subresource {
+        "" => true,
+        "ephemeralcontainers" | "resize" => is_pod,
+        _ => false,
+    };
+    let Some(template) = template(storage, object).filter(|_| is_looked_at) else {
+        return Ok(Vec::new());
+    };
+    if is_pod && old.is_some_and(|old| !matters(object, old)) {
+        return Ok(Vec::new());
+    }
+    let policy = policy_of(view, request.namespace.unwrap_or(""))?;
+    let (enforce, audit) = policy.map_or((Standard::FREE, Standard::FREE), |policy| {
+        (policy.enforce, policy.audit)
+    });
+    let mut told = Vec::new();
+    if is_pod {
+        told.push(("pod-security.kubernetes.io/enforce-policy", enforce.to_string()));
+    }
+    let pod = Pod {
+        metadata: &template["metadata"],
+        spec: &template["spec"],
+    };
+    let found = audit.violations(&pod);
+    if !found.is_empty() {
+        let why = format!("would violate PodSecurity \"{audit}\": {}", self::told(&found));
+        told.push(("pod-security.kubernetes.io/audit-violations", why));
+    }
+    Ok(told)
+}
+
 fn told(violations: &[Violation]) -> String {
     let each = violations.iter().map(|violation| {
         if violation.detail.is_empty() {
