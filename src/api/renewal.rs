@@ -13,7 +13,7 @@ use crate::auth::{Pki, PkiError};
 
 /// How often files of an operator's are looked at, and this server's own certificates.
 const LOOK: Duration = Duration::from_secs(10);
-const OWN: Duration = Duration::from_secs(60);
+const OWN: Duration = Duration::from_mins(1);
 
 /// What is renewed.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! `flatkube token`: bootstrap tokens, by which machines join.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -82,7 +83,7 @@ pub(super) fn run(command: &Command) -> Result<(), Failure> {
     let mut connection = kubeconfig::read(&path)?;
     let client = Client::new(&connection)?;
     if let Some(server) = &arguments.server {
-        connection.server = server.trim_end_matches('/').to_owned();
+        server.trim_end_matches('/').clone_into(&mut connection.server);
     }
     let runtime = super::client::runtime()?;
     let token = runtime.block_on(create(&client, &connection, arguments))?;
@@ -121,7 +122,11 @@ fn digest_of_key(pem: &str) -> Result<String, Failure> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| wrong())?;
     let (_, certificate) = X509Certificate::from_der(&der).map_err(|_| wrong())?;
     let digest = digest::digest(&digest::SHA256, certificate.public_key().raw);
-    Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut text = String::new();
+    for byte in digest.as_ref() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
 }
 
 /// So many characters of `a-z0-9`, each as likely as any other.

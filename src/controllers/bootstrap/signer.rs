@@ -78,7 +78,7 @@ fn signed(map: &Value, tokens: &BTreeMap<String, String>) -> Option<Value> {
     let is_kept = |name: &str| name.strip_prefix(SIGNATURE).is_none_or(|id| tokens.contains_key(id));
     let gone: Vec<String> = data
         .keys()
-        .map(|name| name.to_string())
+        .map(ToString::to_string)
         .filter(|name| !is_kept(name))
         .collect();
     for name in gone {
