@@ -28,13 +28,16 @@ use crate::tree::Value;
 
 const REASON: &str = "TaintManagerEviction";
 
+/// Pods by key: UID, and since when.
+type Waiting = HashMap<Arc<str>, (Box<str>, Instant)>;
+
 pub(in crate::controllers) struct Evictions {
     client: Client,
     recorder: Recorder,
     nodes: ResourceRef,
     pods: ResourceRef,
-    /// Pods whose time runs, by UID, and since when. About 150 bytes each.
-    waiting: Mutex<HashMap<Arc<str>, (Box<str>, Instant)>>,
+    /// Pods whose time runs. About 150 bytes each.
+    waiting: Mutex<Waiting>,
 }
 
 impl Evictions {
@@ -49,7 +52,7 @@ impl Evictions {
         })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Box<str>, Instant)>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

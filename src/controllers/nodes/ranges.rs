@@ -72,7 +72,9 @@ impl NodeRanges {
 impl Book {
     fn note(&mut self, ranges: &[String], is_taken: bool) {
         for numbering in &mut self.numberings {
-            ranges.iter().for_each(|range| numbering.note(range, is_taken));
+            for range in ranges {
+                numbering.note(range, is_taken);
+            }
         }
     }
 
