@@ -743,7 +743,9 @@ async fn versions_of_custom_resources_are_converted_by_their_webhook() {
         started.create(one, &widget("v1", name, json!({"size": size}))).await;
     }
     let path = format!("{one}?fieldSelector=spec.size%3D7");
-    let answer = started.send(Method::DELETE, &path, "application/json", &json!({})).await;
+    let answer = started
+        .send(Method::DELETE, &path, "application/json", &json!({}))
+        .await;
     assert_eq!(answer.code, 200, "{}", answer.text());
     let list = object(&answer);
     let names = list["items"].as_array().expect("items").iter();

@@ -95,7 +95,7 @@ impl Telling<'_> {
             let told = self.tell(changes, &mut out).await;
             if let Err(status) = &told {
                 write(&mut out, "ERROR", |out| {
-                    out.extend_from_slice(status.to_json().trim_ascii_end())
+                    out.extend_from_slice(status.to_json().trim_ascii_end());
                 });
             }
             if !out.is_empty() && sender.send(Ok(out.into())).await.is_err() || told.is_err() {
