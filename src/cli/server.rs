@@ -136,9 +136,6 @@ pub(super) struct Arguments {
     hollow_profile: Option<PathBuf>,
 
     #[command(flatten)]
-    authentication: Authentication,
-
-    #[command(flatten)]
     kubelets: Kubelets,
 
     #[command(flatten)]
@@ -153,6 +150,9 @@ pub(super) struct Arguments {
     /// Keep nothing: a temporary data directory that is removed at exit; implies --durability=os
     #[arg(long, conflicts_with = "data_dir")]
     ephemeral: bool,
+
+    #[command(flatten)]
+    authentication: Authentication,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
