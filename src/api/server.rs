@@ -29,7 +29,7 @@ use crate::store::disk::RealDisk;
 use crate::store::{OpenError, Options, Store};
 
 pub use super::connection::Limits;
-pub use super::proxy::KubeletAccess;
+pub use super::proxy::{KubeletAccess, Network, Outbound};
 pub use super::read::Compress;
 pub use super::tls::{TlsOptions, TlsVersion};
 

@@ -14,7 +14,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::auditing::Auditing;
 use super::authentication::Authentication;
 use super::kubelets::Kubelets;
+use super::outbound::OutboundFlags;
 use super::plugins::PluginFlags;
+use super::privileges::become_user;
 use super::tls::TlsFlags;
 use super::tuning::Tuning;
 use super::{Exit, Failure};
@@ -145,6 +147,14 @@ pub(super) struct Arguments {
     auditing: Auditing,
 
     #[command(flatten)]
+    outbound: OutboundFlags,
+
+    /// Become this user (NAME, NAME:GROUP or numbers) before anything is opened or listened on, where root starts the server; there is
+    /// no way back. A data directory that is made now is given to it; files that flags name must be readable for it
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+
+    #[command(flatten)]
     tuning: Tuning,
 
     /// Keep nothing: a temporary data directory that is removed at exit; implies --durability=os
@@ -247,6 +257,11 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    // Before there is a second thread.
+    if let Some(user) = &arguments.user {
+        become_user(user, (!arguments.ephemeral).then_some(&*arguments.data_dir))?;
+    }
+    arguments.outbound.rules().enforce();
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

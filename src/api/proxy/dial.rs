@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::location::{Location, Reach, is_proxyable};
-use super::tls;
+use super::{outbound, tls};
 
 /// For a connection to be made, the name of the backend to be found included.
 const DIAL: Duration = Duration::from_secs(30);
@@ -124,6 +124,9 @@ async fn addresses(location: &Location) -> Result<Vec<SocketAddr>, String> {
         return Err(format!("dial tcp: lookup {}: no such host", location.host));
     }
     if location.reach == Reach::Proxyable && !found.iter().all(|address| is_proxyable(address.ip())) {
+        return Err(NOT_ALLOWED.into());
+    }
+    if !found.iter().all(|address| outbound::allows(address.ip())) {
         return Err(NOT_ALLOWED.into());
     }
     Ok(found)

@@ -22,6 +22,7 @@ mod headers;
 mod location;
 mod log;
 mod nodes;
+mod outbound;
 mod pods;
 mod post;
 mod services;
@@ -66,6 +67,7 @@ use upgrade::{Asking, Purpose};
 
 pub(in crate::api) use backend::Backend;
 pub(in crate::api) use location::Tls;
+pub use outbound::{Network, Outbound};
 pub(in crate::api) use post::Post;
 pub(in crate::api) use services::{Known, backend, known, service};
 pub(crate) use simulated::Simulated;
