@@ -18,6 +18,7 @@ use super::layer::KeyRange;
 use super::listing::Listing;
 use super::object::Object;
 use super::resource_view::ResourceView;
+use super::sealing::{self, Place};
 use super::selection::Selection;
 use super::shelf_set::Part;
 use super::shelving::ShelveError;
@@ -177,11 +178,18 @@ impl<'a> PartWriter<'a> {
             .map_err(|damaged| self.told(damaged))?
             .layout
             .to_native();
-        // What is sealed the shelves cannot read; its row is made when it is read, if the columns are others.
-        if layout == archiver.layout(self.name) || is_sealed(json) {
+        if layout == archiver.layout(self.name) {
             return Ok(None);
         }
-        match archiver.archive(self.name, object.key(), json) {
+        let place = Place {
+            resource: self.name,
+            key: object.key(),
+        };
+        let made = match &self.engine.options.sealing {
+            Some(by) if is_sealed(json) => sealing::renewed(&**by, archiver, place, object.revision(), json),
+            _ => archiver.archive(self.name, object.key(), json),
+        };
+        match made {
             Ok(sidecar) => Ok(Some(sidecar)),
             Err(error) => {
                 tracing::warn!(%error, resource = self.name, key = object.key(), "a sidecar cannot be made again");

@@ -24,11 +24,11 @@ use flatkube_format::sidecar::{self, Pair, digits};
 use flatkube_format::{FormatError, SEALED_HEAD, is_sealed};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::error::{Damaged, OpenError};
+use super::error::{ArchiveError, Damaged, OpenError};
 use super::listing::Range;
 use super::object::{Object, name_of, namespace_of};
 use super::selection::{Requirement, Selection};
-use super::write::{Change, Write};
+use super::write::{Archiver, Change, Write};
 use super::{Store, WriteError};
 
 /// The field that sidecars of sealed objects have. It is not one that clients may select by: the store finds what is sealed by it.
@@ -172,7 +172,7 @@ fn sealed_sidecar(archive: &[u8], by: &str, keeps_row: bool) -> Result<Vec<u8>, 
     sidecar.fields.push(pair(SEALED_BY, by));
     sidecar.fields.sort_by(|a, b| a.name.cmp(&b.name));
     if !keeps_row {
-        (sidecar.layout, sidecar.row, sidecar.holes) = (0, String::new(), Vec::new());
+        (sidecar.row, sidecar.holes) = (String::new(), Vec::new());
     }
     Ok(sidecar.archive())
 }
@@ -255,6 +255,22 @@ pub fn opened(
     }
     let plain = open(by, place.resource, place.key, json)?;
     spliced(&plain, revision).map(Some)
+}
+
+/// The sidecar of a sealed object made again.
+pub(super) fn renewed(
+    by: &dyn Sealing,
+    archiver: &dyn Archiver,
+    place: Place<'_>,
+    revision: u64,
+    json: &[u8],
+) -> Result<Vec<u8>, ArchiveError> {
+    let told = |error: &dyn std::fmt::Display| ArchiveError(error.to_string());
+    let (name, payload) = unwrapped(json).ok_or_else(|| ArchiveError("its envelope is malformed".to_owned()))?;
+    let plain = by.open(place, name, &payload).map_err(|error| told(&error))?;
+    let open = spliced(&plain, revision).map_err(|error| told(&error))?;
+    let sidecar = archiver.archive(place.resource, place.key, &open)?;
+    sealed_sidecar(&sidecar, name, by.keeps_row(place.resource)).map_err(|error| told(&error))
 }
 
 impl Object {

@@ -43,9 +43,13 @@ impl Place {
 
     /// Providers of Secrets, the first one first.
     fn configure(&self, providers: &[Value]) {
+        self.configure_for(&["secrets"], providers);
+    }
+
+    fn configure_for(&self, resources: &[&str], providers: &[Value]) {
         let config = json!({
             "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
-            "resources": [{ "resources": ["secrets"], "providers": providers }],
+            "resources": [{ "resources": resources, "providers": providers }],
         });
         let (new, path) = (self.path("encryption.new"), self.path("encryption.yaml"));
         fs::write(&new, config.to_string()).expect("it is written");
@@ -448,4 +452,70 @@ fn a_kill_while_everything_is_written_anew_loses_nothing() {
     assert_eq!(list(), expected);
     wait_until_gone(&place, &server, "k8s:enc:secretbox:v1:first");
     assert_eq!(list(), expected);
+}
+
+#[test]
+fn custom_objects_are_selected_by_fields_that_their_definition_names_later() {
+    let place = Place::new();
+    place.configure_for(&["*.*"], &[key("aesgcm", "first", 1)]);
+    let server = place.encrypted();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let version = |more: Value| {
+        let mut version = json!({
+            "name": "v1", "served": true, "storage": true,
+            "schema": { "openAPIV3Schema": { "type": "object", "properties": {
+                "spec": { "type": "object", "properties": { "size": { "type": "string" } } },
+            } } },
+        });
+        for (name, value) in more.as_object().expect("fields") {
+            version[name] = value.clone();
+        }
+        version
+    };
+    let names = json!({ "plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList" });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.example.com" },
+        "spec": { "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version(json!({}))] },
+    });
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    runtime().block_on(async {
+        let mut client = connect(&server).await;
+        let made = client.post(definitions, &definition).await.expect("an answer");
+        assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+        for size in ["marker-large", "marker-small"] {
+            let widget = json!({
+                "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": size }, "spec": { "size": size },
+            });
+            // It is served a moment after it was made.
+            let mut answer = client.post(widgets, &widget).await.expect("an answer");
+            while answer.status == StatusCode::NOT_FOUND {
+                tokio::task::yield_now().await;
+                answer = client.post(widgets, &widget).await.expect("an answer");
+            }
+            assert_eq!(answer.status, StatusCode::CREATED, "{answer:?}");
+        }
+        let columns = json!([{ "name": "Size", "type": "string", "jsonPath": ".spec.size" }]);
+        let with = json!({
+            "selectableFields": [{ "jsonPath": ".spec.size" }], "additionalPrinterColumns": columns,
+        });
+        let changed = json!({ "spec": { "versions": [version(with)] } });
+        let path = format!("{definitions}/widgets.example.com");
+        let changed = patch(&mut client, &path, "application/merge-patch+json", &changed).await;
+        assert_eq!(changed.status, StatusCode::OK, "{changed:?}");
+        let selected = format!("{widgets}?fieldSelector=spec.size%3Dmarker-large");
+        let mut found = client.get(&selected, JSON).await.expect("an answer");
+        while found.status != StatusCode::OK || found.json()["items"] == json!([]) {
+            tokio::task::yield_now().await;
+            found = client.get(&selected, JSON).await.expect("an answer");
+        }
+        assert_eq!(found.json()["items"][0]["metadata"]["name"], "marker-large");
+        let table = client.get(widgets, TABLE).await.expect("an answer").json();
+        assert_eq!(table["rows"][1]["cells"][1], "marker-small", "{table}");
+    });
+    compact(&server);
+    let json = runtime().block_on(get(&server, widgets, JSON)).json();
+    assert_eq!(json["items"][1]["spec"]["size"], "marker-small");
+    // It is open because it is selected by; the column's cell is not there a second time.
+    assert!(place.holding("data/store", r#""size":"marker-small""#).is_empty());
 }
