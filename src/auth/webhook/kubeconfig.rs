@@ -13,7 +13,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
 use serde_saphyr::DuplicateKeyPolicy;
 
-use crate::auth::certificates::{certificates, system_roots};
+use crate::auth::certificates::certificates;
+use crate::remote::system_roots;
 use crate::schema::{yaml_fault, yaml_options};
 
 /// What is needed of a kubeconfig to reach its server.
