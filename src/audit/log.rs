@@ -162,7 +162,7 @@ fn tidy(path: &Path, rotation: &Rotation, now: SystemTime) -> io::Result<()> {
         let is_old = rotation.age_max.is_some_and(|max| age.is_some_and(|age| age > max));
         if is_old || rotation.kept_max.is_some_and(|max| index >= max) {
             fs::remove_file(path)?;
-        } else if rotation.compress && !name.ends_with(".gz") {
+        } else if rotation.compress && path.extension().is_none_or(|extension| extension != "gz") {
             compress(path)?;
         }
     }
@@ -245,7 +245,7 @@ mod tests {
             fs::write(folder.path().join(name), "x").unwrap();
         }
         let rotation = Rotation {
-            age_max: Some(Duration::from_secs(60)),
+            age_max: Some(Duration::from_mins(1)),
             ..Rotation::default()
         };
         let later = SystemTime::now() + Duration::from_secs(100);

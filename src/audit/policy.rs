@@ -186,7 +186,7 @@ impl Rule {
         if self.level.is_none() {
             return Err("level: it must be one of None, Metadata, Request, RequestResponse".into());
         }
-        if !self.non_resource_urls.is_empty() && !(self.resources.is_empty() && self.namespaces.is_empty()) {
+        if !self.non_resource_urls.is_empty() && (!self.resources.is_empty() || !self.namespaces.is_empty()) {
             return Err("nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs".into());
         }
         for url in &self.non_resource_urls {

@@ -5,6 +5,9 @@ use super::oidc;
 use super::signing::public_keys;
 
 /// Parts of an input: a token, a key set, an AuthenticationConfiguration and a token's claims, a line each but for the claims.
+///
+/// # Panics
+/// When a promise does not hold: that is what the fuzzer looks for.
 pub fn tokens(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let mut lines = text.splitn(4, '\n');

@@ -194,13 +194,12 @@ impl Issuer {
     /// When a file can be neither read nor made, or holds no key.
     pub fn open(dir: &Path, options: &IssuerOptions) -> Result<Self, PkiError> {
         let unusable = |path: &Path, why: String| pki::failed("cannot use", path, &why);
-        let (path, pem) = match &options.signing_key_file {
-            Some(path) => (path.clone(), must_read(path)?),
-            None => {
-                let path = dir.join(KEY_FILE);
-                let pem = pki::key_pair(&path)?.serialize_pem().into_bytes();
-                (path, pem)
-            }
+        let (path, pem) = if let Some(path) = &options.signing_key_file {
+            (path.clone(), must_read(path)?)
+        } else {
+            let path = dir.join(KEY_FILE);
+            let pem = pki::key_pair(&path)?.serialize_pem().into_bytes();
+            (path, pem)
         };
         let signing = SigningKey::of_pem(&pem).map_err(|why| unusable(&path, why))?;
         let mut keys = vec![(signing.id().to_owned(), signing.public())];

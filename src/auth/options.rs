@@ -81,6 +81,9 @@ pub struct RequestHeaderOptions {
 #[error("{}", .0.join("; "))]
 pub struct FlagErrors(pub Vec<String>);
 
+/// A file, and what was in it when it was read.
+pub type ReadFile = (PathBuf, Vec<u8>);
+
 /// What the files of [`AuthenticationOptions`] hold.
 #[derive(Debug)]
 pub struct Opened {
@@ -97,7 +100,7 @@ pub struct Opened {
     /// A webhook that knows tokens.
     pub webhook: Option<Webhook>,
     /// The file that says whose tokens are believed, and what it holds.
-    pub config: Option<(PathBuf, Vec<u8>)>,
+    pub config: Option<ReadFile>,
 }
 
 impl AuthenticationOptions {
@@ -172,7 +175,7 @@ impl AuthenticationOptions {
     }
 
     /// Others whose tokens are believed, and the file that says so.
-    fn issuers(&self) -> Result<(Issuers, Option<(PathBuf, Vec<u8>)>), OpenFilesError> {
+    fn issuers(&self) -> Result<(Issuers, Option<ReadFile>), OpenFilesError> {
         let own = self.accounts.urls();
         if let Some(path) = &self.config_file {
             let text = std::fs::read(path).map_err(|error| pki::failed("cannot read", path, &error))?;

@@ -309,7 +309,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_wait_no_longer_than_their_queue_says() {
-        let queue = Queue::default().retrying_within(Duration::from_secs(60));
+        let queue = Queue::default().retrying_within(Duration::from_mins(1));
         queue.add("a");
         let mut longest = Duration::ZERO;
         for _ in 0..20 {

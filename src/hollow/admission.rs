@@ -69,21 +69,21 @@ mod tests {
     use super::*;
     use crate::tree::json;
 
-    fn pod(uid: &str, port: i64, status: Value) -> Value {
+    fn pod(uid: &str, port: i64, status: &Value) -> Value {
         json!({"metadata": {"uid": uid, "creationTimestamp": "2020-01-01T00:00:00Z"},
-            "spec": {"containers": [{"ports": [{"hostPort": port}]}]}, "status": status})
+            "spec": {"containers": [{"ports": [{"hostPort": port}]}]}, "status": status.clone()})
     }
 
     #[test]
     fn a_port_is_its_first_pods_until_that_is_over() {
-        let new = pod("b", 80, json!({}));
+        let new = pod("b", 80, &json!({}));
         let started = json!({"startTime": "2020-01-01T00:00:00Z", "phase": "Running"});
         let over = json!({"startTime": "2020-01-01T00:00:00Z", "phase": "Failed"});
-        assert!(is_in_the_way(&new, &pod("c", 80, started.clone())));
-        assert!(!is_in_the_way(&new, &pod("c", 81, started.clone())));
-        assert!(!is_in_the_way(&new, &pod("c", 80, over)));
-        assert!(!is_in_the_way(&new, &pod("b", 80, started)));
-        assert!(is_in_the_way(&new, &pod("a", 80, json!({}))));
-        assert!(!is_in_the_way(&new, &pod("c", 80, json!({}))));
+        assert!(is_in_the_way(&new, &pod("c", 80, &started)));
+        assert!(!is_in_the_way(&new, &pod("c", 81, &started)));
+        assert!(!is_in_the_way(&new, &pod("c", 80, &over)));
+        assert!(!is_in_the_way(&new, &pod("b", 80, &started)));
+        assert!(is_in_the_way(&new, &pod("a", 80, &json!({}))));
+        assert!(!is_in_the_way(&new, &pod("c", 80, &json!({}))));
     }
 }

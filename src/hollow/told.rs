@@ -115,6 +115,7 @@ mod tests {
     use super::*;
     use crate::tree::json;
 
+    #[allow(clippy::needless_pass_by_value, reason = "values are written where they are used")]
     fn reasons(deleted: bool, old: Value, new: Value) -> Vec<&'static str> {
         let mut pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
             "spec": {"containers": [{"name": "c", "image": "i"}]},

@@ -10,7 +10,7 @@ use super::provider::{Keys, Provider};
 use crate::auth::jws::Signed;
 
 /// After this time keys are fetched again, though none is missing: what the provider took away is not believed for ever.
-const AGE_MAX: Duration = Duration::from_secs(3600);
+const AGE_MAX: Duration = Duration::from_hours(1);
 /// Requests that may wait for keys at a time; more are told no at once.
 const WAITING_MAX: usize = 64;
 

@@ -138,18 +138,15 @@ impl Issuers {
         for (plan, authenticator) in plans.into_iter().zip(&configuration.jwt) {
             let section = &authenticator.issuer;
             let known = before.and_then(|before| before.issuers.iter().find(|known| known.section.asks_as(section)));
-            let keys = match known {
-                Some(known) => known.keys.clone(),
-                None => {
-                    let roots = match section.certificate_authority.as_str() {
-                        "" => system_roots(),
-                        pem => certificates(pem.as_bytes())?,
-                    };
-                    KeySet::new(
-                        Provider::new(&section.url, &section.discovery_url, roots, asking.within)?,
-                        asking.pause,
-                    )
-                }
+            let keys = if let Some(known) = known {
+                known.keys.clone()
+            } else {
+                let roots = match section.certificate_authority.as_str() {
+                    "" => system_roots(),
+                    pem => certificates(pem.as_bytes())?,
+                };
+                let provider = Provider::new(&section.url, &section.discovery_url, roots, asking.within)?;
+                KeySet::new(provider, asking.pause)
             };
             issuers.push(JwtIssuer {
                 section: section.clone(),

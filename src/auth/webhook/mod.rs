@@ -146,17 +146,16 @@ impl Webhook {
             .answers
             .get(&digest)
             .filter(|answer| answer.at.elapsed() < self.ttl);
-        let answer = match known {
-            Some(answer) => answer,
-            None => {
-                let status = self.ask(token, asked).await?;
-                let answer = Arc::new(Answer {
-                    at: Instant::now(),
-                    status,
-                });
-                self.answers.insert(digest, answer.clone());
-                answer
-            }
+        let answer = if let Some(answer) = known {
+            answer
+        } else {
+            let status = self.ask(token, asked).await?;
+            let answer = Arc::new(Answer {
+                at: Instant::now(),
+                status,
+            });
+            self.answers.insert(digest, answer.clone());
+            answer
         };
         let Status {
             authenticated,

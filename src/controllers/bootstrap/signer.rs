@@ -82,7 +82,7 @@ fn signed(map: &Value, tokens: &BTreeMap<String, String>) -> Option<Value> {
         .filter(|name| !is_kept(name))
         .collect();
     for name in gone {
-        data.remove(&*name);
+        data.remove(&name);
     }
     for (id, secret) in tokens {
         new["data"][&*format!("{SIGNATURE}{id}")] = signature(content, id, secret).as_str().into();
@@ -167,7 +167,7 @@ mod tests {
             .as_object()
             .unwrap()
             .keys()
-            .map(|name| name.to_string())
+            .map(ToString::to_string)
             .collect();
         assert_eq!(names.len(), 3, "{names:?}");
         assert!(new["data"]["jws-kubeconfig-abcdef"].is_string() && new["data"]["more"] == "y");

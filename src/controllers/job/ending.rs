@@ -154,6 +154,7 @@ mod tests {
                 "state": {"terminated": {"exitCode": 3}}}]}})
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "it is compared with what may be none")]
     fn some(kind: &'static str, reason: &str) -> Option<(&'static str, String, bool)> {
         Some((kind, reason.to_owned(), false))
     }

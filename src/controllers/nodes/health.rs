@@ -118,7 +118,7 @@ impl Healths {
 mod tests {
     use super::*;
 
-    fn said<'a>(is_ready: bool, heartbeat: &'a str) -> Said<'a> {
+    fn said(is_ready: bool, heartbeat: &str) -> Said<'_> {
         Said {
             uid: "u",
             zone: "z",

@@ -161,9 +161,9 @@ mod tests {
             assert_eq!(corrected(&set, 5, &[]), outside, "{scaled} {deleted}");
         }
         let both = set("Delete", "Delete");
-        assert_eq!(corrected(&both, 5, &[of_set.clone()]), own("pod"));
-        assert_eq!(corrected(&both, 5, &[of_pod.clone()]), None);
-        assert_eq!(corrected(&both, 0, &[of_set.clone()]), None);
+        assert_eq!(corrected(&both, 5, std::slice::from_ref(&of_set)), own("pod"));
+        assert_eq!(corrected(&both, 5, std::slice::from_ref(&of_pod)), None);
+        assert_eq!(corrected(&both, 0, std::slice::from_ref(&of_set)), None);
         assert_eq!(corrected(&set("Retain", "Retain"), 0, &[of_set]), Some(vec![]));
     }
 
@@ -171,14 +171,14 @@ mod tests {
     fn claims_of_somebody_else_are_left_alone() {
         let both = set("Delete", "Delete");
         let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c", "controller": true});
-        assert_eq!(corrected(&both, 0, &[other.clone()]), None);
+        assert_eq!(corrected(&both, 0, std::slice::from_ref(&other)), None);
         assert_eq!(
             corrected(&both, 0, &[other, controller_reference(&both)]),
             Some(vec!["c".to_owned()]),
             "one controller is enough"
         );
         let earlier = json!({"apiVersion": "v1", "kind": "Pod", "name": "web-5", "uid": "earlier", "controller": true});
-        assert_eq!(corrected(&both, 5, &[earlier.clone()]), None);
-        assert!(is_stale(&claim(&[earlier.clone()]), "web-5") && !is_stale(&claim(&[earlier]), "web-4"));
+        assert_eq!(corrected(&both, 5, std::slice::from_ref(&earlier)), None);
+        assert!(is_stale(&claim(std::slice::from_ref(&earlier)), "web-5") && !is_stale(&claim(&[earlier]), "web-4"));
     }
 }
