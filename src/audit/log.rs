@@ -154,7 +154,7 @@ fn tidy(path: &Path, rotation: &Rotation, now: SystemTime) -> io::Result<()> {
     }
     // By time, the newest first.
     aside.sort_by(|one, other| other.cmp(one));
-    for (index, (name, path)) in aside.iter().enumerate() {
+    for (index, (_, path)) in aside.iter().enumerate() {
         let age = fs::metadata(path)
             .and_then(|metadata| metadata.modified())
             .ok()

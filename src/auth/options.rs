@@ -82,7 +82,7 @@ pub struct RequestHeaderOptions {
 pub struct FlagErrors(pub Vec<String>);
 
 /// A file, and what was in it when it was read.
-pub type ReadFile = (PathBuf, Vec<u8>);
+pub(super) type ReadFile = (PathBuf, Vec<u8>);
 
 /// What the files of [`AuthenticationOptions`] hold.
 #[derive(Debug)]
