@@ -15,7 +15,7 @@ use super::{ADMIN, Started};
 struct Audited {
     started: Started,
     log: PathBuf,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Audited {
@@ -49,7 +49,7 @@ impl Audited {
         Self {
             started,
             log,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -144,7 +144,7 @@ async fn requests_and_answers_are_told_where_the_policy_says_so_and_tokens_never
     client.post(review, &json!({"spec": {"token": token}})).await;
 
     let log = audited.log.clone();
-    let folder = audited._folder;
+    let folder = audited.folder;
     audited.started.server.stop().await;
     let of = |path| events(&log, path);
     let [created, patched, listed, deleted] = of(MAPS).try_into().unwrap();

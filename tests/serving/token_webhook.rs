@@ -66,7 +66,7 @@ async fn started(answer: fn(usize, &Value) -> (u16, Value)) -> (Started, Arc<Ato
         options.webhook = Some(WebhookOptions {
             config_file: kubeconfig,
             version: "v1".into(),
-            cache_ttl: Duration::from_secs(600),
+            cache_ttl: Duration::from_mins(10),
         });
     })
     .await;
