@@ -192,8 +192,9 @@ async fn refusals_are_told_with_their_reason() {
     );
     let stranger = audited.started.client("nobody's token");
     assert_eq!(stranger.get("/api/v1/nodes").await.code, 401);
-    let log = audited.log.clone();
-    let [refused] = audited.events(path).await.try_into().unwrap();
+    let (log, _folder) = (audited.log.clone(), audited._folder);
+    audited.started.server.stop().await;
+    let [refused] = events(&log, path).try_into().unwrap();
     assert_eq!(
         (&refused["auditID"], &refused["user"]["username"]),
         (&json!("of-the-client"), &json!("admin"))
