@@ -42,6 +42,8 @@ build() {
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"
     built=${CARGO_TARGET_DIR:-../target}/fuzz
     if [ "$sanitizer" != none ]; then
+        # Figures and their buckets live as long as the process.
+        export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
         toolchain=(+nightly)
         flags="$flags -Zsanitizer=$sanitizer"
         built=$built-$sanitizer

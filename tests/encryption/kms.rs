@@ -37,7 +37,7 @@ impl Plugin {
         let keys = Arc::new(Mutex::new(Keys::default()));
         let runtime = runtime();
         let _ = std::fs::remove_file(socket);
-        let _entered = runtime.enter();
+        let entered = runtime.enter();
         let listener = UnixListener::bind(socket).expect("a socket");
         let served = keys.clone();
         runtime.spawn(async move {
@@ -48,7 +48,7 @@ impl Plugin {
                 tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
             }
         });
-        drop(_entered);
+        drop(entered);
         Plugin {
             keys,
             runtime: Some(runtime),
@@ -164,8 +164,8 @@ fn provider(socket: &Path) -> Value {
 
 fn name_of(key: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, key.as_bytes());
-    let digits: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("k8s:enc:kms:v2:test:{digits}:")
+    let digits = u64::from_be_bytes(digest.as_ref()[..8].try_into().unwrap());
+    format!("k8s:enc:kms:v2:test:{digits:016x}:")
 }
 
 #[test]

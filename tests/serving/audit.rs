@@ -46,11 +46,7 @@ impl Audited {
         };
         let configure = |config: &mut ServerConfig| config.audit = audit;
         let started = Started::configured(Limits::default(), false, configure).await;
-        Self {
-            started,
-            log,
-            folder,
-        }
+        Self { started, log, folder }
     }
 
     /// Stops, and gives the events of requests for paths that begin so.
@@ -192,7 +188,7 @@ async fn refusals_are_told_with_their_reason() {
     );
     let stranger = audited.started.client("nobody's token");
     assert_eq!(stranger.get("/api/v1/nodes").await.code, 401);
-    let (log, _folder) = (audited.log.clone(), audited._folder);
+    let (log, _folder) = (audited.log.clone(), audited.folder);
     audited.started.server.stop().await;
     let [refused] = events(&log, path).try_into().unwrap();
     assert_eq!(
