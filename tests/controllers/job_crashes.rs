@@ -39,7 +39,7 @@ async fn run(spec: Value, failures: usize, count: usize) -> (Value, Vec<Value>) 
         .await;
         let seen = seen(&cluster, &paths).await;
         let (found, all) = (&seen[0], list(&seen[1]));
-        if is_over(&found) {
+        if is_over(found) {
             return (found["status"].clone(), all.to_vec());
         }
         for pod in all.iter().filter(|pod| is_running(pod)) {
