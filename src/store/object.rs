@@ -221,7 +221,7 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => logged.version.key.in_map(&logged.map),
             Place::Shelved { part, index } => part.key_bytes(*index as usize),
-            Place::Opened(opened) => opened.stored.key_bytes(),
+            Place::Opened(opened) => opened.key_bytes(),
         }
     }
 
@@ -240,7 +240,7 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => logged.version.revision,
             Place::Shelved { part, index } => part.entry(*index as usize).revision,
-            Place::Opened(opened) => opened.stored.revision(),
+            Place::Opened(opened) => opened.revision(),
         }
     }
 
@@ -249,7 +249,7 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => logged.version.shape,
             Place::Shelved { part, index } => part.entry(*index as usize).shape,
-            Place::Opened(opened) => opened.stored.shape(),
+            Place::Opened(opened) => opened.shape(),
         }
     }
 
@@ -258,7 +258,7 @@ impl Object {
         match &self.place {
             Place::Logged(_) => false,
             Place::Shelved { .. } => true,
-            Place::Opened(opened) => opened.stored.is_shelved(),
+            Place::Opened(opened) => opened.is_shelved(),
         }
     }
 
@@ -267,17 +267,14 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => Ok(logged.version.json.in_map(&logged.map)),
             Place::Shelved { part, index } => part.json(*index as usize),
-            Place::Opened(opened) => match opened.json()? {
-                Some(json) => Ok(json),
-                None => opened.stored.json(),
-            },
+            Place::Opened(opened) => opened.json(),
         }
     }
 
     /// The JSON as it lies on the disk: the envelope of an object that is sealed, whoever has opened it.
     pub(super) fn stored_json(&self) -> Result<&[u8], Damaged> {
         match &self.place {
-            Place::Opened(opened) => opened.stored.json(),
+            Place::Opened(opened) => opened.stored_json(),
             _ => self.json(),
         }
     }
@@ -293,10 +290,7 @@ impl Object {
                 let index = *index as usize;
                 part.json_of(index..index + 1)
             }
-            Place::Opened(opened) => match opened.json()? {
-                Some(json) => Ok(json.clone()),
-                None => opened.stored.json_bytes(),
-            },
+            Place::Opened(opened) => opened.json_bytes(),
         }
     }
 
@@ -318,7 +312,7 @@ impl Object {
                 offset: offset.get(),
             }),
             Place::Shelved { .. } => None,
-            Place::Opened(opened) => opened.stored.record(),
+            Place::Opened(opened) => opened.record(),
         }
     }
 
@@ -343,7 +337,7 @@ impl Object {
                 };
                 sidecar.map_err(|error| Damaged::of(map.file(), &error))
             }
-            Place::Opened(opened) => opened.stored.sidecar(),
+            Place::Opened(opened) => opened.sidecar(),
         }
     }
 
@@ -352,7 +346,7 @@ impl Object {
         match &self.place {
             Place::Logged(logged) => Ok(logged.version.sidecar.in_map(&logged.map)),
             Place::Shelved { part, index } => part.sidecar(*index as usize),
-            Place::Opened(opened) => opened.stored.sidecar_bytes(),
+            Place::Opened(opened) => opened.sidecar_bytes(),
         }
     }
 
@@ -361,7 +355,7 @@ impl Object {
         let (map, sidecar) = match &self.place {
             Place::Logged(logged) => (&logged.map, u64::from(logged.version.sidecar.start)),
             Place::Shelved { part, index } => (part.map(), part.entry(*index as usize).sidecar.start as u64),
-            Place::Opened(opened) => return opened.stored.damaged(offset, reason),
+            Place::Opened(opened) => return opened.damaged(offset, reason),
         };
         Damaged {
             file: map.file().to_owned(),

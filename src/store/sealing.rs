@@ -20,12 +20,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use flatkube_format::object::Prepared;
-use flatkube_format::sidecar::{self, Pair, digits};
+use flatkube_format::sidecar::{self, ArchivedSidecar, Pair, digits};
 use flatkube_format::{FormatError, SEALED_HEAD, is_sealed};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::error::{ArchiveError, Damaged, OpenError};
 use super::listing::Range;
+use super::log::RecordRef;
 use super::object::{Object, name_of, namespace_of};
 use super::selection::{Requirement, Selection};
 use super::write::{Archiver, Change, Write};
@@ -195,7 +196,7 @@ impl OpenedObject {
     }
 
     /// The JSON that was sealed, with the revision in it; `None` if the object is not sealed.
-    pub(super) fn json(&self) -> Result<Option<&Bytes>, Damaged> {
+    fn opened(&self) -> Result<Option<&Bytes>, Damaged> {
         let opened = self.opened.get_or_init(|| {
             let json = self.stored.json()?;
             if !is_sealed(json) {
@@ -218,6 +219,71 @@ impl OpenedObject {
             Ok(json) => Ok(json.as_ref()),
             Err(damaged) => Err(damaged.clone()),
         }
+    }
+}
+
+/// What [`Object`] asks of an object that may be sealed. Out of line: what is asked of all others is small enough to be inlined
+/// only without these calls to itself.
+impl OpenedObject {
+    #[cold]
+    pub(super) fn json(&self) -> Result<&[u8], Damaged> {
+        match self.opened()? {
+            Some(json) => Ok(json),
+            None => self.stored.json(),
+        }
+    }
+
+    #[cold]
+    pub(super) fn json_bytes(&self) -> Result<Bytes, Damaged> {
+        match self.opened()? {
+            Some(json) => Ok(json.clone()),
+            None => self.stored.json_bytes(),
+        }
+    }
+
+    #[cold]
+    pub(super) fn stored_json(&self) -> Result<&[u8], Damaged> {
+        self.stored.json()
+    }
+
+    #[cold]
+    pub(super) fn key_bytes(&self) -> &[u8] {
+        self.stored.key_bytes()
+    }
+
+    #[cold]
+    pub(super) fn revision(&self) -> u64 {
+        self.stored.revision()
+    }
+
+    #[cold]
+    pub(super) fn shape(&self) -> u32 {
+        self.stored.shape()
+    }
+
+    #[cold]
+    pub(super) fn is_shelved(&self) -> bool {
+        self.stored.is_shelved()
+    }
+
+    #[cold]
+    pub(super) fn record(&self) -> Option<RecordRef> {
+        self.stored.record()
+    }
+
+    #[cold]
+    pub(super) fn sidecar(&self) -> Result<&ArchivedSidecar, Damaged> {
+        self.stored.sidecar()
+    }
+
+    #[cold]
+    pub(super) fn sidecar_bytes(&self) -> Result<&[u8], Damaged> {
+        self.stored.sidecar_bytes()
+    }
+
+    #[cold]
+    pub(super) fn damaged(&self, offset: u64, reason: String) -> Damaged {
+        self.stored.damaged(offset, reason)
     }
 }
 
