@@ -1,8 +1,8 @@
 //! Encryption at rest: which resources' objects lie on the disk encrypted, and by which keys.
 //!
 //! The store asks a [`Keyring`] to seal what is written and to open what is read; `docs/encryption.md` says what an operator
-//! needs to know. Keys come from a file ([`config`]) or are given by a plugin ([`kms`]); what they do with bytes is in
-//! [`cipher`]. When the file or a plugin's key changes, everything that another key sealed is written anew ([`rewrite`]).
+//! needs to know. Keys come from a file (`config`) or are given by a plugin (`kms`); what they do with bytes is in
+//! `cipher`. When the file or a plugin's key changes, everything that another key sealed is written anew (`rewrite`).
 
 mod cipher;
 mod config;
